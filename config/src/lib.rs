@@ -1,0 +1,3 @@
+//! Configuration, units and every bound of the system.
+
+pub mod limits;

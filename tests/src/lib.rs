@@ -1,0 +1,1 @@
+//! Cross-crate tests, fixture makers and doubles.

@@ -1,0 +1,1 @@
+//! GGUF header, tokenizer, chat template and the sizes of everything.

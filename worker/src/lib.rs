@@ -1,0 +1,1 @@
+//! The engine process: weights, sessions, sampling.
