@@ -1,0 +1,335 @@
+//! What holds for the worker's life whatever happens: a world that keeps the rules of processes, and nothing else, drives
+//! the machine at random.
+
+use std::collections::VecDeque;
+
+use plimsoll_config::limits;
+use plimsoll_config::units::Millis;
+use plimsoll_decide::admission::Gate;
+use plimsoll_decide::lifecycle::{
+    Action, ErrorClass, Event, Exit, Generation, Lifecycle, State, StopPhase, WorkerEvent,
+};
+use proptest::prelude::*;
+
+/// What the world may do next.
+#[derive(Debug, Clone)]
+enum Op {
+    Tell(Event),
+    Drain {
+        span: Millis,
+    },
+    Wait {
+        span: Millis,
+    },
+    /// Sleep to the next wake, as the daemon does.
+    Sleep,
+    /// Wake a moment too early: nothing may happen.
+    WakeEarly,
+    /// The current worker does something.
+    Worker(WorkerEvent),
+    /// A worker that is gone does something.
+    Stale(WorkerEvent),
+}
+
+fn any_worker_event() -> impl Strategy<Value = WorkerEvent> {
+    let class = prop::sample::select(vec![ErrorClass::MayPass, ErrorClass::MayPass, ErrorClass::Permanent]);
+    let exit =
+        prop::sample::select(vec![Exit::Code(0), Exit::Code(1), Exit::Code(6), Exit::Signal(9), Exit::Signal(11)]);
+    let why = "why".to_owned();
+    prop_oneof![
+        4 => Just(WorkerEvent::Spawned),
+        3 => Just(WorkerEvent::Hello),
+        3 => (0..100u64).prop_map(|done_bytes| WorkerEvent::Loading { done_bytes, total_bytes: 100 }),
+        5 => Just(WorkerEvent::Ready),
+        2 => Just(WorkerEvent::HeartbeatSeen),
+        1 => class.clone().prop_map(|class| WorkerEvent::LoadFailed { class, why: "why".to_owned() }),
+        1 => class.prop_map(|class| WorkerEvent::SpawnFailed { class, why: "why".to_owned() }),
+        1 => Just(WorkerEvent::SocketClosed { why }),
+        3 => exit.prop_map(WorkerEvent::Exited),
+    ]
+}
+
+fn any_op() -> impl Strategy<Value = Op> {
+    let spans = [1, 300, 5000, 20_000, 61_000, 700_000, 2_000_000].map(Millis).to_vec();
+    let why = || "why".to_owned();
+    prop_oneof![
+        4 => Just(Op::Tell(Event::StartAsked)),
+        1 => Just(Op::Tell(Event::StopAsked)),
+        1 => Just(Op::Tell(Event::Drained)),
+        6 => Just(Op::Tell(Event::CheckPassed)),
+        2 => Just(Op::Tell(Event::CheckRefused { why: why() })),
+        1 => Just(Op::Tell(Event::CheckFailed { why: why() })),
+        1 => prop::sample::select(spans.clone()).prop_map(|span| Op::Drain { span }),
+        4 => prop::sample::select(spans).prop_map(|span| Op::Wait { span }),
+        6 => Just(Op::Sleep),
+        2 => Just(Op::WakeEarly),
+        20 => any_worker_event().prop_map(Op::Worker),
+        1 => any_worker_event().prop_map(Op::Stale),
+    ]
+}
+
+/// The processes, as they are outside.
+struct World {
+    life: Lifecycle,
+    now: Millis,
+    /// The worker that was ordered and is not gone, and whether its process exists yet.
+    process: Option<(Generation, bool)>,
+    term_sent_at: Option<Millis>,
+    kill_sent: bool,
+    /// Nothing may be started: a stop was asked for, and no start after it.
+    is_stopped: bool,
+    /// Requests may be in: the gate let some in, and nothing ended them since.
+    may_have_requests: bool,
+    spawned_at: VecDeque<Millis>,
+}
+
+impl World {
+    fn new() -> World {
+        World {
+            life: Lifecycle::new(),
+            now: Millis(0),
+            process: None,
+            term_sent_at: None,
+            kill_sent: false,
+            is_stopped: true,
+            may_have_requests: false,
+            spawned_at: VecDeque::new(),
+        }
+    }
+
+    fn run(&mut self, op: Op) -> Result<(), TestCaseError> {
+        match op {
+            Op::Tell(event) => self.tell(event),
+            Op::Drain { span } => self.tell(Event::DrainAsked { deadline: self.now.saturating_add(span) }),
+            Op::Wait { span } => {
+                self.now = self.now.saturating_add(span);
+                self.tell(Event::Tick)
+            }
+            Op::Sleep => match self.life.next_wake() {
+                None => Ok(()),
+                Some(at) => {
+                    self.now = self.now.max(at);
+                    self.tell(Event::Tick)
+                }
+            },
+            Op::WakeEarly => {
+                let before = self.life.clone();
+                let early = self.life.next_wake().map_or(self.now, |at| Millis(at.0.saturating_sub(1)));
+                self.now = self.now.max(early);
+                if self.life.next_wake().is_none_or(|at| self.now < at) {
+                    let actions = self.life.step(self.now, Event::Tick);
+                    prop_assert!(
+                        actions.is_empty() && self.life == before,
+                        "{actions:?} before {:?}",
+                        before.next_wake()
+                    );
+                }
+                Ok(())
+            }
+            Op::Worker(event) => self.worker(event),
+            Op::Stale(event) => {
+                let before = self.life.clone();
+                let generation = Generation(self.life.n_spawns() + 1);
+                let actions = self.life.step(self.now, Event::Worker { generation, event });
+                prop_assert!(actions.is_empty() && self.life == before);
+                Ok(())
+            }
+        }
+    }
+
+    /// The current worker does something, if a process could.
+    fn worker(&mut self, event: WorkerEvent) -> Result<(), TestCaseError> {
+        let Some((generation, exists)) = self.process else { return Ok(()) };
+        let (is_possible, after) = match &event {
+            WorkerEvent::Spawned => (!exists, Some((generation, true))),
+            WorkerEvent::SpawnFailed { .. } => (!exists, None),
+            WorkerEvent::Exited(_) => (exists, None),
+            WorkerEvent::Hello
+            | WorkerEvent::Loading { .. }
+            | WorkerEvent::Ready
+            | WorkerEvent::LoadFailed { .. }
+            | WorkerEvent::HeartbeatSeen
+            | WorkerEvent::SocketClosed { .. } => (exists, self.process),
+        };
+        if !is_possible {
+            return Ok(());
+        }
+        self.process = after;
+        self.tell(Event::Worker { generation, event })
+    }
+
+    /// Takes one step and checks what it asks for.
+    fn tell(&mut self, event: Event) -> Result<(), TestCaseError> {
+        let was_draining = self.life.state().name() == "draining";
+        match &event {
+            Event::StartAsked => self.is_stopped = false,
+            Event::StopAsked | Event::DrainAsked { .. } => self.is_stopped = true,
+            Event::Drained if was_draining => self.may_have_requests = false,
+            Event::Drained
+            | Event::CheckPassed
+            | Event::CheckRefused { .. }
+            | Event::CheckFailed { .. }
+            | Event::Worker { .. }
+            | Event::Tick => {}
+        }
+        for action in self.life.step(self.now, event) {
+            self.obey(action)?;
+        }
+        self.check_state()
+    }
+
+    fn obey(&mut self, action: Action) -> Result<(), TestCaseError> {
+        let exists = self.process.is_some_and(|(_, exists)| exists);
+        match action {
+            Action::Look => prop_assert!(!self.is_stopped, "looks after a stop"),
+            Action::Spawn(generation) => {
+                prop_assert!(!self.is_stopped, "spawns after a stop");
+                prop_assert!(self.process.is_none(), "two workers");
+                self.process = Some((generation, false));
+                self.spawned_at.push_back(self.now);
+                self.term_sent_at = None;
+                self.kill_sent = false;
+            }
+            Action::SendStop => prop_assert!(exists && self.term_sent_at.is_none()),
+            Action::SignalTerm => {
+                prop_assert!(exists && self.term_sent_at.is_none(), "signals nobody, or twice");
+                self.term_sent_at = Some(self.now);
+            }
+            Action::SignalKill => {
+                let since_term = self.term_sent_at.map(|at| self.now.since(at));
+                prop_assert!(exists && !self.kill_sent);
+                prop_assert!(since_term.is_some_and(|span| span >= limits::TERM_GRACE), "killed after {since_term:?}");
+                self.kill_sent = true;
+            }
+            Action::ParkRequests => prop_assert!(!self.is_stopped),
+            Action::ResubmitRequests => prop_assert_eq!(self.life.gate(), Gate::Open),
+            Action::FailRequests(end) => {
+                prop_assert!(!end.to_string().is_empty());
+                self.may_have_requests = false;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_state(&mut self) -> Result<(), TestCaseError> {
+        if !matches!(self.life.gate(), Gate::Closed(_)) {
+            self.may_have_requests = true;
+        }
+        let state = self.life.state();
+        prop_assert_eq!(state.generation(), self.process.map(|(generation, _)| generation), "{:?}", state);
+        prop_assert!(!self.life.sentence().is_empty());
+        match state {
+            State::Absent | State::Failed(_) => {
+                prop_assert!(!self.may_have_requests, "forgotten requests in {:?}", state);
+            }
+            State::Ready(ready) => {
+                prop_assert!(self.life.gate() == Gate::Open);
+                prop_assert!(ready.since <= self.now);
+            }
+            State::Checking(_)
+            | State::Starting(_)
+            | State::Draining(_)
+            | State::Stopping(_)
+            | State::Backoff { .. } => prop_assert!(self.life.gate() != Gate::Open),
+        }
+        Ok(())
+    }
+
+    /// One step of a world in which everything works: checks pass, workers come up, and end when they are told to.
+    fn help(&mut self) -> Result<(), TestCaseError> {
+        match self.life.state().clone() {
+            State::Checking(_) => self.tell(Event::CheckPassed),
+            State::Starting(_) => {
+                self.worker(WorkerEvent::Spawned)?;
+                self.worker(WorkerEvent::Ready)
+            }
+            State::Stopping(stopping) if stopping.phase == StopPhase::AwaitingSpawn => {
+                self.worker(WorkerEvent::Spawned)
+            }
+            State::Stopping(_) => self.worker(WorkerEvent::Exited(Exit::Code(0))),
+            State::Backoff { .. } => self.run(Op::Sleep),
+            State::Absent | State::Ready(_) | State::Draining(_) | State::Failed(_) => Ok(()),
+        }
+    }
+
+    /// One step of a world in which workers obey nothing but SIGKILL.
+    fn resist(&mut self) -> Result<(), TestCaseError> {
+        match self.life.state().clone() {
+            State::Stopping(stopping) => match stopping.phase {
+                StopPhase::AwaitingSpawn => self.worker(WorkerEvent::Spawned),
+                StopPhase::StopSent { .. } | StopPhase::TermSent { .. } => self.run(Op::Sleep),
+                StopPhase::KillSent => self.worker(WorkerEvent::Exited(Exit::Signal(9))),
+            },
+            State::Absent
+            | State::Checking(_)
+            | State::Starting(_)
+            | State::Ready(_)
+            | State::Draining(_)
+            | State::Backoff { .. }
+            | State::Failed(_) => Ok(()),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn one_worker_at_most_ended_gently_and_no_request_forgotten(ops in prop::collection::vec(any_op(), 0..120)) {
+        let mut world = World::new();
+        for op in ops {
+            world.run(op)?;
+        }
+    }
+
+    #[test]
+    fn a_stop_always_ends(ops in prop::collection::vec(any_op(), 0..60)) {
+        let mut world = World::new();
+        for op in ops {
+            world.run(op)?;
+        }
+        world.tell(Event::StopAsked)?;
+        for _ in 0..4 {
+            world.resist()?;
+        }
+        prop_assert_eq!(world.life.state(), &State::Absent);
+        prop_assert_eq!(world.process, None);
+    }
+
+    #[test]
+    fn a_start_always_serves_in_a_world_that_works(ops in prop::collection::vec(any_op(), 0..60)) {
+        let mut world = World::new();
+        for op in ops {
+            world.run(op)?;
+        }
+        world.tell(Event::StartAsked)?;
+        for _ in 0..6 {
+            world.help()?;
+        }
+        // A loss that was on its way out at the start may have been the last of its budget.
+        prop_assert!(matches!(world.life.state(), State::Ready(_) | State::Failed(_)), "{:?}", world.life.state());
+    }
+
+    #[test]
+    fn the_budget_bounds_the_spawns(
+        spans in prop::collection::vec(0..200_000u64, 1..200),
+        deaths in prop::collection::vec(0..4usize, 200),
+    ) {
+        let mut world = World::new();
+        world.tell(Event::StartAsked)?;
+        for (span, death) in spans.into_iter().zip(deaths) {
+            world.help()?;
+            world.help()?;
+            world.now = world.now.saturating_add(Millis(span));
+            match death {
+                0 => world.worker(WorkerEvent::Exited(Exit::Signal(9)))?,
+                1 => world.worker(WorkerEvent::SocketClosed { why: "why".to_owned() })?,
+                2 => world.worker(WorkerEvent::HeartbeatSeen)?,
+                _ => world.tell(Event::Tick)?,
+            }
+            let in_window = |at: &&Millis| world.now.since(**at) < limits::DEATH_WINDOW;
+            let n_spawns = world.spawned_at.iter().filter(in_window).count();
+            prop_assert!(n_spawns <= limits::MAX_DEATHS_IN_WINDOW, "{} spawns in one window", n_spawns);
+        }
+    }
+}
