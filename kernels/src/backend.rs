@@ -131,6 +131,9 @@ pub trait Backend {
     fn kv_reserve(&mut self, kv: &mut Self::Kv, n_tokens: u32) -> Result<(), BackendError>;
     /// Forgets every position from `n_tokens` on and frees pages that hold none.
     fn kv_truncate(&mut self, kv: &mut Self::Kv, n_tokens: u32);
+    /// Whether a session may go on from position `n_tokens` after a truncation: a layer with a window forgets what later
+    /// positions cannot see, so going far back may need the start again. Always true for `n_tokens` = 0 after truncating to 0.
+    fn kv_can_resume_at(&self, kv: &Self::Kv, n_tokens: u32) -> bool;
     /// Bytes the cache holds now.
     fn kv_bytes(&self, kv: &Self::Kv) -> u64;
 
@@ -153,7 +156,8 @@ pub trait Backend {
     /// Turns each head of `x[r]` by the angles of `table` row r; a head has `head_dim` elements, of which the first
     /// `table.dim()` turn.
     fn rope(&mut self, x: &mut Self::Tensor, head_dim: usize, table: &crate::rope::RopeTable, pairs: RopePairs);
-    /// Stores rows `rows` of `k` and `v` at positions `pos..`. The positions must be reserved.
+    /// Stores rows `rows` of `k` and `v` at positions `pos..`. The positions must be reserved. A layer with a window frees
+    /// the pages that no query at `pos` or later can see.
     fn kv_append(
         &mut self,
         kv: &mut Self::Kv,
@@ -164,7 +168,7 @@ pub trait Backend {
         pos: u32,
     );
     /// Causal attention of rows `rows` of `q`, standing at positions `pos..`, over `kv`; writes the same rows of `out`
-    /// (`[n_heads × v_dim]` wide).
+    /// (`[n_heads × v_dim]` wide), which must be in use. The positions must have been appended.
     fn attention(
         &mut self,
         spec: &Attention,
