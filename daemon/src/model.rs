@@ -1,0 +1,118 @@
+//! The model as the daemon needs it: its sizes for the plan, its words for the API. From the header alone; no tensor is read.
+
+use std::path::Path;
+
+use plimsoll_config::config::KvType;
+use plimsoll_config::limits::DEFAULT_PREFILL_CHUNK;
+use plimsoll_config::units::{Bytes, Tokens};
+use plimsoll_decide::plan::{Experts, KvLayer, ModelSizes};
+use plimsoll_model::facts::{self, LayerFacts, ModelFacts};
+use plimsoll_model::file::ModelFile;
+use plimsoll_model::gguf::Header;
+
+use crate::http::ModelCard;
+use crate::setup::SetupError;
+use crate::text::Text;
+
+/// A model for `plan`.
+#[derive(Debug)]
+pub(crate) struct Sized {
+    /// One line for a person.
+    pub(crate) title: String,
+    /// For the ledger.
+    pub(crate) sizes: ModelSizes,
+}
+
+/// A model for `serve`.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    /// One line for a person.
+    pub(crate) title: String,
+    /// For the ledger.
+    pub(crate) sizes: ModelSizes,
+    /// Tokenizer and chat template.
+    pub(crate) text: Text,
+    /// For `/v1/models` and every answer.
+    pub(crate) card: ModelCard,
+}
+
+/// Reads the header. The data need not be there.
+///
+/// # Errors
+/// The file is missing, damaged, or of a kind that this build does not know.
+pub(crate) fn read_sizes(path: &Path) -> Result<Sized, SetupError> {
+    let file = ModelFile::open_header(path).map_err(SetupError::Open)?;
+    let facts = facts_of(path, file.header())?;
+    Ok(Sized { title: title(path, &facts, file.file_bytes()), sizes: sizes(&facts, file.file_bytes()) })
+}
+
+/// Reads the header with its vocabulary and template, and checks that the data is there in full.
+///
+/// # Errors
+/// As [`read_sizes`], and a file that was cut.
+pub(crate) fn load(path: &Path, kv_type: KvType) -> Result<Loaded, SetupError> {
+    let file = ModelFile::open(path).map_err(SetupError::Open)?;
+    let facts = facts_of(path, file.header())?;
+    let text = Text::from_header(file.header()).map_err(|e| bad(path, e))?;
+    let sizes = sizes(&facts, file.file_bytes());
+    let id = path.file_stem().map_or_else(|| "model".into(), |stem| stem.to_string_lossy().into_owned());
+    let card = ModelCard {
+        fingerprint: fingerprint(&id, file.file_bytes(), kv_type),
+        id,
+        n_ctx_train: facts.n_ctx_train,
+        n_vocab: facts.n_vocab,
+        kv_type: kv_type.name(),
+        file_bytes: file.file_bytes(),
+    };
+    Ok(Loaded { title: title(path, &facts, file.file_bytes()), sizes, text, card })
+}
+
+fn facts_of(path: &Path, header: &Header) -> Result<ModelFacts, SetupError> {
+    ModelFacts::from_header(header).map_err(|e| bad(path, e))
+}
+
+fn bad(path: &Path, why: impl std::fmt::Display) -> SetupError {
+    SetupError::Model { path: path.to_owned(), why: why.to_string() }
+}
+
+/// `SmolLM2 135M Instruct · llama · Q4_1 · 93.8 MiB`, as far as the header knows.
+fn title(path: &Path, facts: &ModelFacts, file_bytes: u64) -> String {
+    let name = facts.name.clone().unwrap_or_else(|| path.display().to_string());
+    let kind = facts.file_type_name().map_or_else(String::new, |kind| format!(" · {kind}"));
+    format!("{name} · {}{kind} · {}", facts.arch.name(), Bytes(file_bytes))
+}
+
+fn sizes(facts: &ModelFacts, file_bytes: u64) -> ModelSizes {
+    let n_experts = facts.experts.map_or(0, |experts| {
+        let n_layers = facts.layers.iter().filter(|layer| layer.experts.is_some()).count();
+        u32::try_from(n_layers).unwrap_or(u32::MAX).saturating_mul(experts.n_experts)
+    });
+    ModelSizes {
+        file_bytes: Bytes(file_bytes),
+        dense_weights: Bytes(facts.dense_weight_bytes),
+        experts: (n_experts > 0).then_some(Experts { bytes: Bytes(facts.expert_weight_bytes), n_experts }),
+        n_ctx_train: Tokens(facts.n_ctx_train),
+        kv_layers: facts.layers.iter().map(|layer| kv_layer(facts, layer)).collect(),
+        activations: Bytes(facts.activation_bytes(DEFAULT_PREFILL_CHUNK, 1)),
+    }
+}
+
+/// Block types exist only where every head is made of whole blocks.
+fn kv_layer(facts: &ModelFacts, layer: &LayerFacts) -> KvLayer {
+    let of = |kv_type| facts.kv_type_fits(kv_type).then(|| Bytes(layer.kv_bytes_per_token(kv_type)));
+    KvLayer {
+        f16: Bytes(layer.kv_bytes_per_token(facts::KvType::F16)),
+        q8_0: of(facts::KvType::Q8_0),
+        q4_0: of(facts::KvType::Q4_0),
+        window: layer.window.map(Tokens),
+    }
+}
+
+/// Says whether two answers came from the same build, file and KV type: FNV-1a over them. Not a proof, a hint.
+fn fingerprint(id: &str, file_bytes: u64, kv_type: KvType) -> String {
+    let text = format!("{} {id} {file_bytes} {}", env!("CARGO_PKG_VERSION"), kv_type.name());
+    let hash = text
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    format!("plimsoll-{}-{:08x}", env!("CARGO_PKG_VERSION"), hash >> 32)
+}

@@ -1,0 +1,161 @@
+//! `plimsoll plan`, and the look before each start of a worker: the header's sizes and the machine's reading become a plan
+//! or a refusal. The judging is `decide`'s; here are only the readings, the text and the JSON.
+
+use std::sync::OnceLock;
+
+use plimsoll_config::Config;
+use plimsoll_config::config::Setting;
+use plimsoll_config::limits::DEFAULT_PREFILL_CHUNK;
+use plimsoll_config::units::Tokens;
+use plimsoll_decide::ledger::Ledger;
+use plimsoll_decide::plan::{ModelSizes, Plan, Refusal, Wish, plan};
+use plimsoll_decide::render;
+use plimsoll_wire::{Start, WIRE_VERSION};
+use serde_json::{Value, json};
+
+use crate::probe::memory;
+
+/// Makes plans for one model and one configuration.
+#[derive(Debug)]
+pub(crate) struct Planner {
+    sizes: ModelSizes,
+    wish: Wish,
+    model_path: String,
+    n_threads: u32,
+    /// The context of the first plan that fitted. Later plans keep it: a request that is continued by another worker must
+    /// find the room that it was promised.
+    n_ctx: OnceLock<Tokens>,
+}
+
+/// Whether a worker may be started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It may.
+    Fits {
+        /// Context of one session.
+        n_ctx: Tokens,
+    },
+    /// Not now.
+    Refused {
+        /// The refusal's text.
+        why: String,
+    },
+    /// Never with this configuration.
+    Impossible {
+        /// The refusal's text.
+        why: String,
+    },
+}
+
+impl Planner {
+    pub(crate) fn new(config: &Config, sizes: ModelSizes, model_path: String) -> Self {
+        let n_threads = match config.worker.threads {
+            Setting::Exactly(n_threads) => n_threads,
+            // As many as the scheduler and the control group give us; one when they don't say.
+            Setting::Auto => std::thread::available_parallelism()
+                .map_or(1, |n| u32::try_from(n.get()).unwrap_or(1).min(plimsoll_config::limits::MAX_THREADS)),
+        };
+        Self { sizes, wish: Wish::from(config), model_path, n_threads, n_ctx: OnceLock::new() }
+    }
+
+    /// Threads that the worker computes with.
+    pub(crate) fn n_threads(&self) -> u32 {
+        self.n_threads
+    }
+
+    /// The plan for the machine as it is now.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub(crate) fn plan(&self) -> Result<std::io::Result<Plan>, Refusal> {
+        let mut wish = self.wish;
+        if let Some(n_ctx) = self.n_ctx.get() {
+            wish.context = Setting::Exactly(*n_ctx);
+        }
+        match memory::read() {
+            Ok(machine) => plan(&self.sizes, &machine, &wish).map(Ok),
+            Err(e) => Ok(Err(e)),
+        }
+    }
+
+    /// The same as a verdict for the supervisor. Reads a few small files: not for the reactor's threads.
+    pub(crate) fn look(&self) -> Verdict {
+        match self.plan() {
+            Ok(Ok(plan)) => Verdict::Fits { n_ctx: *self.n_ctx.get_or_init(|| plan.knobs.n_ctx) },
+            Ok(Err(e)) => Verdict::Refused { why: format!("the machine's memory could not be read: {e}") },
+            Err(refusal) => {
+                let why = render::refusal_text(&refusal).trim_end().to_owned();
+                match refusal {
+                    Refusal::KvTypeImpossible { .. } => Verdict::Impossible { why },
+                    Refusal::DoesNotFit(_) => Verdict::Refused { why },
+                }
+            }
+        }
+    }
+
+    /// The first frame for a worker.
+    /// A worker is only started after a look that fitted; without one it gets a context of 0, which it refuses.
+    pub(crate) fn start_frame(&self) -> Start {
+        let n_ctx = self.n_ctx.get().copied().unwrap_or_default();
+        Start {
+            wire_version: WIRE_VERSION,
+            model_path: self.model_path.clone(),
+            n_ctx_tokens: n_ctx.0,
+            max_sessions: self.wish.max_sessions,
+            kv_type: self.wish.kv_type.name().into(),
+            n_threads: self.n_threads,
+            prefill_chunk_tokens: DEFAULT_PREFILL_CHUNK,
+        }
+    }
+}
+
+/// The plan or refusal as JSON: the same figures as the text.
+pub(crate) fn to_json(outcome: &Result<Plan, Refusal>) -> Value {
+    match outcome {
+        Ok(plan) => json!({
+            "verdict": "fits",
+            "knobs": knobs(&plan.knobs),
+            "accounts": accounts(&plan.ledger),
+            "notes": plan.notes.iter().map(render::note_text).collect::<Vec<_>>(),
+        }),
+        Err(refusal @ Refusal::KvTypeImpossible { .. }) => json!({
+            "verdict": "impossible",
+            "reason": render::refusal_text(refusal).trim_end(),
+        }),
+        Err(Refusal::DoesNotFit(shortage)) => json!({
+            "verdict": "does_not_fit",
+            "knobs": knobs(&shortage.knobs),
+            "accounts": accounts(&shortage.ledger),
+            "account": shortage.account.name(),
+            "shortfall_bytes": shortage.shortfall.0,
+            "short_with_all_bytes": shortage.short_with_all.0,
+            "offers": shortage.offers.iter().map(|offer| json!({
+                "text": render::offer_text(offer),
+                "frees_bytes": offer.frees.0,
+                "is_enough": offer.is_enough,
+            })).collect::<Vec<_>>(),
+        }),
+    }
+}
+
+fn knobs(knobs: &plimsoll_decide::plan::Knobs) -> Value {
+    json!({"n_ctx": knobs.n_ctx.0, "kv_type": knobs.kv_type.name(), "max_sessions": knobs.max_sessions})
+}
+
+fn accounts(ledger: &Ledger) -> Value {
+    let account = |account: &plimsoll_decide::ledger::Account| {
+        json!({
+            "account": account.kind.name(),
+            "limit_bytes": account.bounds.map(|bounds| bounds.limit.0),
+            "line_bytes": account.bounds.map(|bounds| bounds.line.0),
+            "used_bytes": account.used().0,
+            "objects": account.entries.iter().map(|entry| json!({
+                "object": entry.object.name(),
+                "bytes": entry.bytes.0,
+                "basis": entry.basis.name(),
+                "detail": entry.detail,
+            })).collect::<Vec<_>>(),
+        })
+    };
+    ledger.accounts.iter().map(account).collect()
+}

@@ -1,0 +1,84 @@
+//! What a worker says, and what it is told: frames to events of its life and of its requests, and back.
+
+use plimsoll_decide::admission::RequestId;
+use plimsoll_decide::lifecycle::{self, ErrorClass, Generation, WorkerEvent};
+use plimsoll_wire::{FailureClass, FromWorker, LoadErrorClass, ToWorker, WIRE_VERSION, encode};
+
+use super::owner::Owner;
+use crate::journal::{End, Failure};
+
+impl Owner {
+    pub(super) fn frame(&mut self, generation: Generation, message: FromWorker) {
+        if self.worker.as_ref().is_none_or(|worker| worker.generation != generation) {
+            return; // the last words of one that was given up
+        }
+        let event = match message {
+            FromWorker::Hello { wire_version, .. } if wire_version != WIRE_VERSION => WorkerEvent::LoadFailed {
+                class: ErrorClass::Permanent,
+                why: format!(
+                    "the worker speaks version {wire_version} of the wire, this daemon {WIRE_VERSION}: install both from one build"
+                ),
+            },
+            FromWorker::Hello { .. } => WorkerEvent::Hello,
+            FromWorker::Loading { done_bytes, total_bytes } => WorkerEvent::Loading { done_bytes, total_bytes },
+            FromWorker::Ready(ready) => {
+                self.status.send_modify(|status| {
+                    status.backend = ready.backend;
+                    status.load_ms = ready.load_ms;
+                });
+                WorkerEvent::Ready
+            }
+            FromWorker::LoadFailed { class, message } => {
+                WorkerEvent::LoadFailed { class: error_class(class), why: message }
+            }
+            FromWorker::Progress { .. } | FromWorker::Heartbeat(_) => WorkerEvent::HeartbeatSeen,
+            FromWorker::Tokens { request, ids } => {
+                if !self.requests.push(RequestId(request), &ids) {
+                    self.give_up(RequestId(request), "the engine sent more tokens than were asked for");
+                }
+                WorkerEvent::HeartbeatSeen
+            }
+            FromWorker::Done { request, finish, timing } => {
+                self.end(RequestId(request), End::Finished(finish, timing));
+                WorkerEvent::HeartbeatSeen
+            }
+            FromWorker::Failed { request, class, message } => {
+                let failure = match class {
+                    FailureClass::BadRequest => Failure::Impossible(message),
+                    FailureClass::OutOfMemory | FailureClass::Engine => Failure::Engine(message),
+                };
+                self.end(RequestId(request), End::Failed(failure));
+                WorkerEvent::HeartbeatSeen
+            }
+        };
+        self.step(lifecycle::Event::Worker { generation, event });
+    }
+
+    fn give_up(&mut self, request: RequestId, why: &str) {
+        self.send(&ToWorker::Cancel { request: request.0 });
+        self.end(request, End::Failed(Failure::Engine(why.into())));
+    }
+
+    pub(super) fn send(&mut self, message: &ToWorker) {
+        match encode(message) {
+            Ok(frame) => self.send_frame(frame),
+            Err(e) => tracing::error!("a frame for the worker was not sent: {e}"),
+        }
+    }
+
+    /// A worker that does not take its frames is lost.
+    pub(super) fn send_frame(&mut self, frame: Vec<u8>) {
+        let Some(worker) = &self.worker else { return };
+        if !worker.link.send(frame) {
+            let event = WorkerEvent::SocketClosed { why: "it does not read what it is sent".into() };
+            self.pending.push_back(lifecycle::Event::Worker { generation: worker.generation, event });
+        }
+    }
+}
+
+fn error_class(class: LoadErrorClass) -> ErrorClass {
+    match class {
+        LoadErrorClass::ModelMissing | LoadErrorClass::BadModel | LoadErrorClass::BadPlan => ErrorClass::Permanent,
+        LoadErrorClass::OutOfMemory | LoadErrorClass::Io => ErrorClass::MayPass,
+    }
+}
