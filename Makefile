@@ -1,0 +1,61 @@
+# `make run` starts Plimsoll with a small real model; `make test` runs everything that CI runs. `make help` lists the rest.
+
+PYTHON ?= python3
+CARGO ?= cargo
+# Where the daemon listens.
+LISTEN ?= 127.0.0.1:8080
+# A GGUF file to serve. Empty: the default model, fetched into the cache folder.
+MODEL ?=
+# Where the tests find their Python packages; tests/src/python.rs knows the same folder.
+PYTHON_PACKAGES := target/python
+
+.DEFAULT_GOAL := help
+.PHONY: help run build test lint deny doctest fetch-model fetch-test-models fetch-test-python tools
+
+help: ## List the targets.
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
+	@echo
+	@echo "  make run MODEL=file.gguf LISTEN=127.0.0.1:9000   serves another model elsewhere"
+
+run: build ## Fetch the default model, build in release, start the daemon.
+	@set -e; model='$(MODEL)'; \
+	if [ -z "$$model" ]; then model=$$($(PYTHON) tests/scripts/fetch_model.py smollm2 --print-path); fi; \
+	exec target/release/plimsoll serve --model "$$model" --listen '$(LISTEN)'
+
+build: tools ## Build the daemon and the worker in release.
+	$(CARGO) build --locked --release -p plimsoll -p plimsoll-worker
+
+test: lint fetch-test-models fetch-test-python doctest ## Everything that CI runs.
+	@if $(CARGO) nextest --version >/dev/null 2>&1; \
+	then $(CARGO) nextest run --locked --workspace --no-fail-fast; \
+	else $(CARGO) test --locked --workspace --no-fail-fast --lib --bins --tests; fi
+
+lint: tools ## Formatting, clippy; cargo-deny and cargo-machete where they are installed.
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --locked check; else echo "cargo-deny is not installed: 'make deny' installs and runs it"; fi
+	@if $(CARGO) machete --version >/dev/null 2>&1; then $(CARGO) machete; fi
+
+deny: tools ## Install cargo-deny and cargo-machete (a few minutes) and run them.
+	@$(CARGO) deny --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-deny
+	@$(CARGO) machete --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-machete
+	$(CARGO) deny --locked check
+	$(CARGO) machete
+
+doctest: tools
+	$(CARGO) test --locked --workspace --doc --quiet
+
+fetch-model: tools ## Fetch the default model into the cache folder.
+	$(PYTHON) tests/scripts/fetch_model.py smollm2
+
+fetch-test-models: tools ## Fetch the models that tests use.
+	$(PYTHON) tests/scripts/fetch_model.py all
+
+fetch-test-python: tools ## Fetch the Python packages that tests use.
+	$(PYTHON) tests/scripts/fetch_python.py $(PYTHON_PACKAGES)
+
+# What can't be fetched by package name, with the command that brings it.
+tools:
+	@command -v $(CARGO) >/dev/null || { echo "cargo is missing: install Rust with rustup (the toolchain file pins the version)" >&2; exit 1; }
+	@command -v cc >/dev/null || { echo "a C linker is missing: sudo apt-get install build-essential" >&2; exit 1; }
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is missing: sudo apt-get install python3 python3-pip" >&2; exit 1; }
