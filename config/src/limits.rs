@@ -163,6 +163,140 @@ pub const BACKOFF_FACTOR: u64 = 4;
 /// Longest pause after a death: longer than a driver takes to give memory back, shorter than a person's patience.
 pub const BACKOFF_MAX: Millis = Millis::from_secs(30);
 
+// ---- planner --------------------------------------------------------------------------------------------------------
+
+/// The line of a card: free bytes at a request's start. Under it decoding was seen to fall to a few tokens a second.
+pub const VRAM_LINE_FREE: Bytes = Bytes::from_mib(512);
+
+/// A reserve whose slack is smaller is flagged LOW: a browser's tab takes as much.
+pub const VRAM_SLACK_LOW: Bytes = Bytes::from_mib(256);
+
+/// Reserves are whole multiples of this, so that two people who compare theirs see the same figure.
+pub const RESERVE_STEP: Bytes = Bytes::from_mib(64);
+
+/// The reserve of benchmarks: the same on every machine, so that figures can be compared.
+pub const BENCHMARK_RESERVE: Bytes = Bytes::from_mib(512);
+
+/// Slots that an expert cache keeps beside the loan of a prompt's chunk: with fewer, decoding waits for every expert.
+pub const MIN_CACHE_SLOTS: u64 = 64;
+
+/// Smallest window of keys and values on a card that the planner goes down to by itself: with less, most of a usual chat
+/// is streamed for every token.
+pub const KV_WINDOW_FLOOR: Tokens = Tokens(4096);
+
+/// A context is offered down to this share of the one in use (a quarter); a shorter one is another use of the model, and
+/// is offered only where it is enough by itself.
+pub const OFFERED_CONTEXT_SHARE: u32 = 4;
+
+/// Buffers between tiers: two chunks of 64 experts of 2 MiB, one filling while the other is used. An estimate.
+pub const STAGING_ESTIMATE: Bytes = Bytes::from_mib(256);
+
+/// What the tiers' bandwidths promise and what was measured: × 0.55 predicted 35.6 tokens a second where 36.7 came.
+pub const ROOFLINE_PERCENT: u64 = 55;
+
+/// The usual rough table's share for a session.
+pub const ROUGH_SESSION: Bytes = Bytes(Bytes::from_gib(1).0 / 5);
+
+/// And for the runtime, in percent of all the rest.
+pub const ROUGH_RUNTIME_PERCENT: u64 = 15;
+
+/// Most experts that a plan ranks: 128 layers of 4,096 are four times the largest models in use. A header that claims more
+/// is planned as if it had so many.
+pub const MAX_RANKED_EXPERTS: u64 = 1 << 19;
+
+/// Most steps of one plan down the ladder: each lever has fewer than 32 halvings.
+pub const MAX_LADDER_STEPS: usize = 128;
+
+// ---- verdicts -------------------------------------------------------------------------------------------------------
+
+/// A reading of a card that is older than this says nothing about now: it counts as none. Readings come every 100 ms while
+/// somebody waits for one, and a driver that takes longer than 2 s for a call is not well.
+pub const GPU_READING_MAX_AGE: Millis = Millis::from_secs(2);
+
+/// The same for host memory: reading it takes less than a millisecond, so an old figure means that nobody read.
+pub const HOST_READING_MAX_AGE: Millis = Millis::from_secs(2);
+
+/// Foreign VRAM beyond the baseline that is no dirt: a desktop breathes by about this much, windows come and go.
+pub const CLEAN_TOLERANCE_MIN: Bytes = Bytes::from_mib(256);
+
+/// The same as a share of the card, in percent: larger cards drive larger screens.
+pub const CLEAN_TOLERANCE_PERCENT: u64 = 2;
+
+/// A program is named as a culprit from this growth on. A context alone costs 250 MiB and more; what is smaller is a
+/// terminal.
+pub const CULPRIT_MIN: Bytes = Bytes::from_mib(64);
+
+/// Culprits named in one verdict: a page. The others are counted.
+pub const MAX_CULPRITS: usize = 8;
+
+/// Without a baseline, this much may be held on a card by nobody that the driver names: a desktop of 2.3 GiB outside of our
+/// PID namespace and what the driver keeps. More of it is a program.
+pub const FIRST_LOOK_UNSEEN_MAX: Bytes = Bytes::from_gib(3);
+
+/// The same as a share of the card, in percent, for the small ones.
+pub const FIRST_LOOK_UNSEEN_PERCENT: u64 = 25;
+
+/// Programs kept in a baseline, the largest first. A full desktop has about twenty on the card.
+pub const MAX_BASELINE_PROGRAMS: usize = 64;
+
+/// A baseline older than this is taken anew at the next clean start: programs get other names, drivers other sizes. Not
+/// more often: each renewal may take up to one tolerance in, and daily ones would creep.
+pub const BASELINE_RENEWAL_AGE: Millis = Millis::from_secs(30 * 24 * 60 * 60);
+
+/// How long a start with the policy `wait` waits for a clean card, by default: the time in which a person closes a program.
+pub const START_WAIT: Millis = Millis::from_secs(60);
+
+/// How long the memory of an ended worker may take to come back. 0.5 to 1.5 s are usual, 8 s were seen.
+pub const RELEASE_TIMEOUT: Millis = Millis::from_secs(30);
+
+/// Pause between two looks while memory is awaited.
+pub const RELEASE_POLL: Millis = Millis(100);
+
+/// A free counter that moved by less has not moved: a desktop's noise between two readings.
+pub const DEPARTURE_MIN: Bytes = Bytes::from_mib(16);
+
+/// At most this share of what the worker held may be missing when its memory counts as back, in percent, however large
+/// the tolerance of the card is: of a small worker the tolerance would be all.
+pub const RELEASE_MISSING_PERCENT: u64 = 25;
+
+/// Where nobody knows how much a worker held, this much has to come back at least: a driver context alone costs 250 MiB and
+/// more.
+pub const UNKNOWN_DEPARTURE_MIN: Bytes = Bytes::from_mib(200);
+
+/// And then the free counter must stand still for this long.
+pub const RELEASE_SETTLE: Millis = Millis::from_secs(2);
+
+// ---- experience -----------------------------------------------------------------------------------------------------
+
+/// Clean starts kept for each configuration: enough for an interval, few enough that last year's driver leaves it.
+pub const MAX_HEALTHY_STARTS: usize = 32;
+
+/// Configurations with kept starts; the one that was used longest ago leaves first. A person tries a few models.
+pub const MAX_CALIBRATION_KEYS: usize = 64;
+
+/// A figure is far under its interval when it is under the low end, and this much under the middle, in percent: clean
+/// starts differ by 10 %, a dirty one by 50 to 85 %. The middle, because a low end that each start may lower would creep.
+pub const FAR_UNDER_PERCENT: u64 = 20;
+
+/// Clean starts in a row, all far under the interval, after which they are the interval: the machine has changed.
+pub const NEW_NORMAL_STARTS: usize = 3;
+
+/// Measured starts kept for each object.
+pub const MAX_MEASURED_STARTS: usize = 8;
+
+/// Objects with kept starts, over all models.
+pub const MAX_MEASURED_OBJECTS: usize = 1024;
+
+/// The planner's own error of an object that is well, in thousandths: 2 %.
+pub const PLAN_ERROR_TARGET_PERMILLE: u64 = 20;
+
+/// An estimate is corrected downwards only after this many starts: one of them may have been measured before its peak.
+pub const MIN_STARTS_TO_SHRINK: usize = 3;
+
+/// Largest factor by which an estimate is corrected, either way. More is a mistake in the estimate and shown as an error,
+/// not hidden by a factor.
+pub const MAX_CORRECTION: u64 = 4;
+
 // ---- daemon ---------------------------------------------------------------------------------------------------------
 
 /// Highest temperature: at 5 the likeliest token of a flat distribution has lost all meaning.

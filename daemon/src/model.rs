@@ -5,7 +5,7 @@ use std::path::Path;
 use plimsoll_config::config::KvType;
 use plimsoll_config::limits::DEFAULT_PREFILL_CHUNK;
 use plimsoll_config::units::{Bytes, Tokens};
-use plimsoll_decide::plan::{Experts, KvLayer, ModelSizes};
+use plimsoll_decide::plan::{Experts, KvLayer, LayerSizes, ModelSizes};
 use plimsoll_model::facts::{self, LayerFacts, ModelFacts};
 use plimsoll_model::file::ModelFile;
 use plimsoll_model::gguf::Header;
@@ -43,7 +43,7 @@ pub(crate) struct Loaded {
 pub(crate) fn read_sizes(path: &Path) -> Result<Sized, SetupError> {
     let file = ModelFile::open_header(path).map_err(SetupError::Open)?;
     let facts = facts_of(path, file.header())?;
-    Ok(Sized { title: title(path, &facts, file.file_bytes()), sizes: sizes(&facts, file.file_bytes()) })
+    Ok(Sized { title: title(path, &facts, file.file_bytes()), sizes: sizes(file.header(), &facts, file.file_bytes()) })
 }
 
 /// Reads the header with its vocabulary and template, and checks that the data is there in full.
@@ -54,7 +54,7 @@ pub(crate) fn load(path: &Path, kv_type: KvType) -> Result<Loaded, SetupError> {
     let file = ModelFile::open(path).map_err(SetupError::Open)?;
     let facts = facts_of(path, file.header())?;
     let text = Text::from_header(file.header()).map_err(|e| bad(path, e))?;
-    let sizes = sizes(&facts, file.file_bytes());
+    let sizes = sizes(file.header(), &facts, file.file_bytes());
     let id = path.file_stem().map_or_else(|| "model".into(), |stem| stem.to_string_lossy().into_owned());
     let card = ModelCard {
         fingerprint: fingerprint(&id, file.file_bytes(), kv_type),
@@ -82,18 +82,30 @@ fn title(path: &Path, facts: &ModelFacts, file_bytes: u64) -> String {
     format!("{name} · {}{kind} · {}", facts.arch.name(), Bytes(file_bytes))
 }
 
-fn sizes(facts: &ModelFacts, file_bytes: u64) -> ModelSizes {
-    let n_experts = facts.experts.map_or(0, |experts| {
-        let n_layers = facts.layers.iter().filter(|layer| layer.experts.is_some()).count();
-        u32::try_from(n_layers).unwrap_or(u32::MAX).saturating_mul(experts.n_experts)
-    });
+fn sizes(header: &Header, facts: &ModelFacts, file_bytes: u64) -> ModelSizes {
+    let tensor = |name: &str| {
+        let found = header.tensors.iter().find(|tensor| tensor.name == name);
+        Bytes(found.map_or(0, |tensor| tensor.n_bytes))
+    };
+    let token_embedding = tensor("token_embd.weight");
+    let layer = |layer: &LayerFacts| LayerSizes {
+        dense: Bytes(layer.dense_bytes),
+        kv: kv_layer(facts, layer),
+        expert: layer.experts.map(|experts| Bytes(experts.n_bytes())),
+    };
     ModelSizes {
         file_bytes: Bytes(file_bytes),
         dense_weights: Bytes(facts.dense_weight_bytes),
-        experts: (n_experts > 0).then_some(Experts { bytes: Bytes(facts.expert_weight_bytes), n_experts }),
+        token_embedding,
+        output: if facts.tied_head { token_embedding } else { tensor("output.weight") },
+        layers: facts.layers.iter().map(layer).collect(),
+        // No card yet: a prompt's chunk borrows no slots and allocates nothing there.
+        experts: facts.experts.map(|e| Experts { per_layer: e.n_experts, top_k: e.top_k, loan_slots: 0 }),
         n_ctx_train: Tokens(facts.n_ctx_train),
-        kv_layers: facts.layers.iter().map(|layer| kv_layer(facts, layer)).collect(),
         activations: Bytes(facts.activation_bytes(DEFAULT_PREFILL_CHUNK, 1)),
+        prompt_path: Bytes::ZERO,
+        image_encoder: None,
+        speculation: None,
     }
 }
 

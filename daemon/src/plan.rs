@@ -86,7 +86,7 @@ impl Planner {
             Err(refusal) => {
                 let why = render::refusal_text(&refusal).trim_end().to_owned();
                 match refusal {
-                    Refusal::KvTypeImpossible { .. } => Verdict::Impossible { why },
+                    Refusal::KvTypeImpossible { .. } | Refusal::ModesMixed { .. } => Verdict::Impossible { why },
                     Refusal::DoesNotFit(_) => Verdict::Refused { why },
                 }
             }
@@ -118,7 +118,7 @@ pub(crate) fn to_json(outcome: &Result<Plan, Refusal>) -> Value {
             "accounts": accounts(&plan.ledger),
             "notes": plan.notes.iter().map(render::note_text).collect::<Vec<_>>(),
         }),
-        Err(refusal @ Refusal::KvTypeImpossible { .. }) => json!({
+        Err(refusal @ (Refusal::KvTypeImpossible { .. } | Refusal::ModesMixed { .. })) => json!({
             "verdict": "impossible",
             "reason": render::refusal_text(refusal).trim_end(),
         }),
@@ -126,9 +126,8 @@ pub(crate) fn to_json(outcome: &Result<Plan, Refusal>) -> Value {
             "verdict": "does_not_fit",
             "knobs": knobs(&shortage.knobs),
             "accounts": accounts(&shortage.ledger),
-            "account": shortage.account.name(),
-            "shortfall_bytes": shortage.shortfall.0,
-            "short_with_all_bytes": shortage.short_with_all.0,
+            "shortfalls": shortfalls(&shortage.shortfalls),
+            "short_with_all": shortfalls(&shortage.short_with_all),
             "offers": shortage.offers.iter().map(|offer| json!({
                 "text": render::offer_text(offer),
                 "frees_bytes": offer.frees.0,
@@ -138,6 +137,10 @@ pub(crate) fn to_json(outcome: &Result<Plan, Refusal>) -> Value {
     }
 }
 
+fn shortfalls(shortfalls: &[plimsoll_decide::plan::Shortfall]) -> Value {
+    shortfalls.iter().map(|short| json!({"account": short.account.to_string(), "bytes": short.bytes.0})).collect()
+}
+
 fn knobs(knobs: &plimsoll_decide::plan::Knobs) -> Value {
     json!({"n_ctx": knobs.n_ctx.0, "kv_type": knobs.kv_type.name(), "max_sessions": knobs.max_sessions})
 }
@@ -145,7 +148,7 @@ fn knobs(knobs: &plimsoll_decide::plan::Knobs) -> Value {
 fn accounts(ledger: &Ledger) -> Value {
     let account = |account: &plimsoll_decide::ledger::Account| {
         json!({
-            "account": account.kind.name(),
+            "account": account.id.name(),
             "limit_bytes": account.bounds.map(|bounds| bounds.limit.0),
             "line_bytes": account.bounds.map(|bounds| bounds.line.0),
             "used_bytes": account.used().0,

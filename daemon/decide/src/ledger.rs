@@ -2,67 +2,49 @@
 //!
 //! Objects are never added across accounts and never guessed from one another, and each figure says where it comes from.
 //! An account exists only where the machine has it, an object only where the model and this build have it: what is absent
-//! is absent, not 0.
+//! is absent, not 0. [`book`] is the ledger while it runs, as guards; [`reconcile`] holds a plan against what was measured.
+
+pub mod book;
+mod object;
+pub mod reconcile;
+
+use std::fmt;
 
 use plimsoll_config::config::Setting;
 use plimsoll_config::limits;
 use plimsoll_config::units::Bytes;
 
+pub use object::Object;
+
 /// What bytes are counted in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum AccountKind {
+pub enum AccountId {
     /// Memory of the machine, or of the group that we are limited to.
     Host,
-    /// Memory of a GPU.
-    Vram,
+    /// Memory of one GPU, by its index.
+    Vram(u32),
     /// Files.
     Disk,
 }
 
-impl AccountKind {
-    /// All of them, in the order in which they are shown.
-    pub const ALL: [AccountKind; 3] = [AccountKind::Host, AccountKind::Vram, AccountKind::Disk];
-
+impl AccountId {
     /// The word for it.
     pub fn name(self) -> &'static str {
         match self {
-            AccountKind::Host => "host",
-            AccountKind::Vram => "vram",
-            AccountKind::Disk => "disk",
+            AccountId::Host => "host",
+            AccountId::Vram(_) => "vram",
+            AccountId::Disk => "disk",
         }
     }
 }
 
-/// A named holder of bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Object {
-    /// Weights that every token uses.
-    DenseWeights,
-    /// Experts held in memory.
-    ExpertResident,
-    /// Keys and values.
-    Kv,
-    /// Work buffers of a step.
-    Activations,
-    /// Code, stacks, vocabulary, requests in flight.
-    Service,
-    /// Everybody else.
-    Foreign,
-    /// The model's file.
-    ModelFile,
-}
-
-impl Object {
-    /// The word for it.
-    pub fn name(self) -> &'static str {
+/// For a sentence: `host memory`, `GPU 0`, `disk`.
+impl fmt::Display for AccountId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Object::DenseWeights => "dense_weights",
-            Object::ExpertResident => "expert_resident",
-            Object::Kv => "kv",
-            Object::Activations => "activations",
-            Object::Service => "service",
-            Object::Foreign => "foreign",
-            Object::ModelFile => "model_file",
+            AccountId::Host => f.pad("host memory"),
+            AccountId::Vram(index) => write!(f, "GPU {index}"),
+            AccountId::Disk => f.pad("disk"),
         }
     }
 }
@@ -115,41 +97,60 @@ pub struct Bounds {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
     /// Which one.
-    pub kind: AccountKind,
+    pub id: AccountId,
+    /// What it is, for a person: the card's name, the disk's device; may be empty.
+    pub title: String,
     /// Its size and line; none for the disk, where what counts is what is read.
     pub bounds: Option<Bounds>,
     /// Its objects.
     pub entries: Vec<Entry>,
+    /// What a start asks for beside the objects before it may begin. Nothing in a plan that fits.
+    pub asked_beside: Bytes,
 }
 
 impl Account {
     /// Bytes held by everybody.
     pub fn used(&self) -> Bytes {
-        self.entries.iter().map(|entry| entry.bytes).sum()
+        self.sum(Object::is_held)
     }
 
-    /// Bytes held by other programs.
+    /// Bytes held by other programs and by the driver.
     pub fn foreign(&self) -> Bytes {
-        self.entries.iter().filter(|entry| entry.object == Object::Foreign).map(|entry| entry.bytes).sum()
+        self.sum(|object| object.is_held() && !object.is_ours())
     }
 
     /// Bytes held, or to be held, by us.
     pub fn own(&self) -> Bytes {
-        self.entries.iter().filter(|entry| entry.object != Object::Foreign).map(|entry| entry.bytes).sum()
+        self.sum(|object| object.is_held() && object.is_ours())
+    }
+
+    /// The bytes of one object, all its entries together; `None` where it does not exist.
+    pub fn object(&self, object: Object) -> Option<Bytes> {
+        let mut found = self.entries.iter().filter(|entry| entry.object == object).peekable();
+        found.peek()?;
+        Some(found.map(|entry| entry.bytes).sum())
     }
 
     /// What is left under the line; 0 over it. `None` where there is no line.
     pub fn headroom(&self) -> Option<Bytes> {
-        self.bounds.map(|bounds| bounds.line.saturating_sub(self.used()))
+        self.bounds.map(|bounds| bounds.line.saturating_sub(self.demand()))
     }
 
     /// What is missing; 0 where it fits, or where there is no line.
     pub fn shortfall(&self) -> Bytes {
-        self.bounds.map_or(Bytes::ZERO, |bounds| self.used().saturating_sub(bounds.line))
+        self.bounds.map_or(Bytes::ZERO, |bounds| self.demand().saturating_sub(bounds.line))
+    }
+
+    fn demand(&self) -> Bytes {
+        self.used().saturating_add(self.asked_beside)
+    }
+
+    fn sum(&self, counts: impl Fn(Object) -> bool) -> Bytes {
+        self.entries.iter().filter(|entry| counts(entry.object)).map(|entry| entry.bytes).sum()
     }
 }
 
-/// All accounts that exist, in the order of [`AccountKind::ALL`].
+/// All accounts that exist: host, then each GPU, then disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ledger {
     /// The accounts.
@@ -157,9 +158,9 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// The account of a kind, where the machine has it.
-    pub fn account(&self, kind: AccountKind) -> Option<&Account> {
-        self.accounts.iter().find(|account| account.kind == kind)
+    /// An account, where the machine has it.
+    pub fn account(&self, id: AccountId) -> Option<&Account> {
+        self.accounts.iter().find(|account| account.id == id)
     }
 
     /// Whether every account is under its line.
@@ -174,7 +175,9 @@ pub fn host_line(limit: Bytes, wish: Setting<Bytes>) -> Bytes {
     match wish {
         Setting::Exactly(line) => line.min(limit),
         Setting::Auto => {
-            let share = Bytes(limit.0 / 100 * limits::HOST_MARGIN_PERCENT);
+            // In 128 bits, because dividing first would let the line fall by a few bytes when the limit grows by one.
+            let share = u128::from(limit.0) * u128::from(limits::HOST_MARGIN_PERCENT) / 100;
+            let share = Bytes(u64::try_from(share).unwrap_or(u64::MAX));
             limit.saturating_sub(share.clamp(limits::HOST_MARGIN_MIN, limits::HOST_MARGIN_MAX))
         }
     }

@@ -39,6 +39,7 @@ pub(crate) fn read() -> io::Result<MachineReading> {
         host_limit: Bytes(tightest.limit_bytes),
         host_foreign: Bytes(tightest.used_bytes.saturating_sub(own_bytes())),
         programs: programs(),
+        ..MachineReading::default()
     })
 }
 
