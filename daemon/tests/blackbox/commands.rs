@@ -27,14 +27,16 @@ fn plan_fits_or_exits_3_with_what_to_change() {
     assert!(kv["bytes"].as_u64().unwrap() > 0 && kv["basis"] == "planned", "{kv}");
 
     let config = folder.path().join("small.yaml");
-    std::fs::write(&config, "host:\n  line: 256MiB\ncontext:\n  tokens: 4000000\n").unwrap();
+    std::fs::write(&config, "host:\n  line: 256MiB\ncontext:\n  tokens: 2000000\n").unwrap();
     let (code, stdout, _) = plan(&["--config", config.to_str().unwrap()]);
     assert_eq!(code, 3);
-    assert!(stdout.contains("DOES NOT FIT") && stdout.contains("context 4,000,000"), "{stdout}");
+    assert!(stdout.contains("DOES NOT FIT") && stdout.contains("context 2,000,000"), "{stdout}");
     let (code, stdout, _) = plan(&["--json", "--config", config.to_str().unwrap()]);
     let json: Value = serde_json::from_str(&stdout).unwrap();
     assert_eq!((code, &json["verdict"]), (3, &"does_not_fit".into()));
-    assert!(json["shortfall_bytes"].as_u64().unwrap() > 0 && !json["offers"].as_array().unwrap().is_empty());
+    let short = &json["shortfalls"][0];
+    assert!(short["account"] == "host" && short["bytes"].as_u64().unwrap() > 0, "{json}");
+    assert!(!json["offers"].as_array().unwrap().is_empty());
 }
 
 #[test]
