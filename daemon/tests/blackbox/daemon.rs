@@ -157,10 +157,10 @@ impl Daemon {
     /// Tells when no process has the FIFO open any more. To be asked for while a worker is starting or running.
     pub(crate) fn worker_death(&self) -> Receiver<()> {
         let (tell, told) = channel();
-        // Opened at once, as the other side has it open already or is about to.
-        let fifo = self.fifo.clone();
+        // Opened before this returns, as the other side has it open already or is about to: after its death nobody would.
+        let mut fifo = File::open(&self.fifo).unwrap();
         thread::spawn(move || {
-            drop(File::open(fifo).unwrap().read_to_end(&mut Vec::new()));
+            drop(fifo.read_to_end(&mut Vec::new()));
             let _ = tell.send(()); // the test may have ended
         });
         told
