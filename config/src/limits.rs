@@ -4,8 +4,8 @@ use crate::units::{Bytes, Millis, Tokens};
 
 // ---- wire -----------------------------------------------------------------------------------------------------------
 
-/// Longest frame between daemon and worker. A prompt of 262,144 ids is about 2 MiB of JSON; 16 MiB leaves room for any
-/// context in use and stops a corrupt length from asking for memory.
+/// Longest frame between daemon and worker. It holds the ids of a whole [`MAX_CONTEXT`], 14 MiB of JSON, and stops a corrupt
+/// length from asking for memory.
 pub const MAX_FRAME_BYTES: usize = 16 << 20;
 
 // ---- configuration --------------------------------------------------------------------------------------------------
@@ -29,8 +29,9 @@ pub const MAX_SESSIONS: u32 = 64;
 /// context of KV, so more is for those who ask.
 pub const DEFAULT_SESSIONS: u32 = 2;
 
-/// Most tokens of context: the longest that models in use were trained for is 1,048,576; ten times that is an error.
-pub const MAX_CONTEXT: Tokens = Tokens(10_485_760);
+/// Most tokens of context: twice the 1,048,576 that the longest models in use were trained for. The ids of a prompt and its
+/// answer together fit one frame: at most six digits and a comma each, for a vocabulary of up to a million tokens.
+pub const MAX_CONTEXT: Tokens = Tokens(2_097_152);
 
 /// Fewest tokens of context: below this a chat template and a sentence do not fit.
 pub const MIN_CONTEXT: Tokens = Tokens(64);

@@ -131,7 +131,7 @@ fn each_wrong_value_says_what_to_write() {
     check("worker: {threads: 99999999999999999999}", "1 to 512 threads");
     check("worker: {threads: -1}", "-1 is out of range");
     check("worker: {threads: true}", "found the truth value `true`");
-    check("context: {tokens: 10}", "10 is out of range: write 64 to 10,485,760 tokens; or write auto");
+    check("context: {tokens: 10}", "10 is out of range: write 64 to 2,097,152 tokens; or write auto");
     check("host: {line: 32GB}", "`GB` is not a unit of size here: sizes are binary, write GiB");
     check("host: {line: 1.5}", "`1.5` has no unit");
     check("host: {line: [1]}", "is not a size");

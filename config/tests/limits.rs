@@ -21,8 +21,9 @@ fn bounds_agree_with_each_other() {
         assert!(LOAD_SILENCE.0 < LOAD_DEADLINE.0);
         // All pauses of a spent budget lie inside its window.
         assert!(BACKOFF_MAX.0 * (MAX_DEATHS_IN_WINDOW as u64) < DEATH_WINDOW.0);
-        // The largest body becomes a frame: escaped and counted in ids it stays under the bound.
-        assert!(MAX_HTTP_BODY_BYTES <= MAX_FRAME_BYTES);
+        // A whole context of ids, prompt and answer together, is one frame: each id of the largest vocabulary in use, 262,144,
+        // has six digits and a comma. What else a frame holds (parameters, brackets) has 64 KiB, of which it needs under one.
+        assert!(MAX_CONTEXT.0 as usize * "262143,".len() + (64 << 10) <= MAX_FRAME_BYTES);
         assert!(STREAM_PING_INTERVAL.0 < 30_000);
     }
 }

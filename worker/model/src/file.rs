@@ -7,6 +7,7 @@ use plimsoll_config::limits::{MAX_GGUF_HEADER_BYTES, MAX_GGUF_PARTS};
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 /// Why a model can't be opened.
 #[derive(Debug)]
 pub enum OpenError {
-    /// A file is not there.
+    /// A file is not there, or what is there is not a regular file.
     Missing {
         /// The path that was asked for.
         path: PathBuf,
@@ -252,18 +253,25 @@ fn check_number(header: &Header, index: u32, path: &Path) -> Result<(), OpenErro
 }
 
 fn open_one(path: &Path, asked_for: &Path, read: ReadHeader<'_>) -> Result<(Header, Part), OpenError> {
-    let io = |error| OpenError::Io { path: path.into(), error };
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(OpenError::Missing { path: asked_for.into(), looked_for: looked_for(path) });
-        }
-        Err(error) => return Err(io(error)),
+    let refuse = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => OpenError::Missing { path: asked_for.into(), looked_for: looked_for(path) },
+        _ => OpenError::Io { path: path.into(), error },
     };
-    let stat = file.metadata().map_err(io)?;
-    if !stat.is_file() {
-        let looked_for = format!("that is not a file; give the path of a GGUF file ({})", neighbours(path));
-        return Err(OpenError::Missing { path: asked_for.into(), looked_for });
+    let irregular = || OpenError::Missing {
+        path: asked_for.into(),
+        looked_for: format!("that is not a regular file; give the path of a GGUF file ({})", neighbours(path)),
+    };
+    // Asked before opening: the open of a pipe waits for a writer, and that of a device may do something. A pipe that takes
+    // the file's place between the two calls still waits; only whoever may write to the model's folder can do that.
+    if !std::fs::metadata(path).map_err(refuse)?.is_file() {
+        return Err(irregular());
+    }
+    let file = File::open(path).map_err(refuse)?;
+    let stat = file.metadata().map_err(refuse)?;
+    // Files of /proc call themselves regular and empty, but give bytes or an error when they are read.
+    let is_regular = stat.is_file() && (stat.len() > 0 || matches!(file.read_at(&mut [0], 0), Ok(0)));
+    if !is_regular {
+        return Err(irregular());
     }
     let header = read(path, &file)?;
     let data_offset_bytes = header.data_offset_bytes;

@@ -5,7 +5,7 @@
 mod common;
 
 use common::models::{bpe, id_of, with_tokens};
-use common::writer::Gguf;
+use common::writer::{Gguf, V};
 use common::{GEMMA3, SMOLLM2, data, model_path};
 use plimsoll_model::file::ModelFile;
 use plimsoll_model::gguf::Header;
@@ -97,19 +97,86 @@ fn smollm2_writes_its_own_system_message() {
 }
 
 #[test]
-fn gemma3_has_no_template_and_says_so() {
+fn gemma3_has_no_template_and_gets_its_own_turns() {
     let file = ModelFile::open_header(&model_path(GEMMA3)).unwrap();
     let template = ChatTemplate::from_header(file.header()).unwrap();
     let gemma3 = Tokenizer::from_header(file.header()).unwrap();
     assert!(template.is_fallback());
-    let ids = template.prompt_ids(&gemma3, &[ChatMessage::new("user", "Hi")], &RenderOptions::default()).unwrap();
-    assert_eq!(ids[0], gemma3.bos().unwrap(), "BOS is added once");
-    assert_eq!(gemma3.decode(&ids), "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
-    // The template of its instruction-tuned kin, with this vocabulary: it writes BOS itself.
-    let (template, _) = golden_template("gemma");
-    let ids = template.prompt_ids(&gemma3, &[ChatMessage::new("user", "Hi")], &RenderOptions::default()).unwrap();
-    let expect = "<bos><start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\n";
+    assert_eq!(template.fallback_name(), Some("Gemma's turns"));
+    let check = |messages: &[(&str, &str)], expect: &str| {
+        let messages: Vec<_> = messages.iter().map(|(role, text)| ChatMessage::new(*role, *text)).collect();
+        let ids = template.prompt_ids(&gemma3, &messages, &RenderOptions::default()).unwrap();
+        assert_eq!(ids, gemma3.encode(expect, true), "{messages:?}");
+        // The template of its instruction-tuned kin writes the same.
+        let (kin, _) = golden_template("gemma");
+        assert_eq!(ids, kin.prompt_ids(&gemma3, &messages, &RenderOptions::default()).unwrap(), "{messages:?}");
+    };
+    check(&[("user", "Hi")], "<bos><start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\n");
+    check(
+        &[("system", "Be brief."), ("user", "Hi"), ("assistant", "Yes?"), ("user", "Bye")],
+        "<bos><start_of_turn>user\nBe brief.\n\nHi<end_of_turn>\n<start_of_turn>model\nYes?<end_of_turn>\n\
+         <start_of_turn>user\nBye<end_of_turn>\n<start_of_turn>model\n",
+    );
+    assert!(gemma3.is_end_of_generation(gemma3.control_token("<end_of_turn>").unwrap()));
+    // A system text that no user follows is not lost.
+    let alone = [ChatMessage::new("system", "Speak.")];
+    let ids = template.prompt_ids(&gemma3, &alone, &RenderOptions::default()).unwrap();
+    let expect = "<bos><start_of_turn>user\nSpeak.<end_of_turn>\n<start_of_turn>model\n";
     assert_eq!(ids, gemma3.encode(expect, true));
+}
+
+/// The vocabulary decides: a format is used only when each of its tokens is there, as a control token.
+#[test]
+fn a_file_without_a_template_gets_the_turns_of_its_vocabulary() {
+    let chatml = || bpe(Gguf::default(), "smollm");
+    let plain = || {
+        let mut gguf = chatml();
+        for (_, value) in &mut gguf.kv {
+            if let V::Strs(texts) = value {
+                texts.iter_mut().filter(|text| text.starts_with("<|im_")).for_each(|text| text.insert(0, '!'));
+            }
+        }
+        gguf
+    };
+    let llama3 = ["<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"];
+    let gemma = ["<start_of_turn>", "<end_of_turn>"];
+    let rows: [(Gguf, Option<&str>, &str, &str); 7] = [
+        (chatml(), Some("ChatML"), "<|im_end|>", "⟦<|im_start|>⟧user\nHi⟦<|im_end|>⟧\n⟦<|im_start|>⟧assistant\n"),
+        (with_tokens(chatml(), &gemma, 3), Some("ChatML"), "<|im_end|>", ""),
+        (
+            with_tokens(plain(), &gemma, 3),
+            Some("Gemma's turns"),
+            "<end_of_turn>",
+            "⟦!<|im_start|>⟧⟦<start_of_turn>⟧user\nHi⟦<end_of_turn>⟧\n⟦<start_of_turn>⟧model\n",
+        ),
+        (
+            with_tokens(plain(), &llama3, 3),
+            Some("Llama 3's headers"),
+            "<|eot_id|>",
+            "⟦!<|im_start|>⟧⟦<|start_header_id|>⟧user⟦<|end_header_id|>⟧\n\nHi⟦<|eot_id|>⟧\
+             ⟦<|start_header_id|>⟧assistant⟦<|end_header_id|>⟧\n\n",
+        ),
+        (with_tokens(plain(), &llama3[..2], 3), None, "", ""),
+        (with_tokens(plain(), &gemma, 1), None, "", ""),
+        (plain(), None, "", ""),
+    ];
+    for (gguf, name, turn_end, expect) in rows {
+        let header = Header::parse(&gguf.bytes()).unwrap();
+        let (template, tokenizer) =
+            (ChatTemplate::from_header(&header).unwrap(), Tokenizer::from_header(&header).unwrap());
+        assert!(template.is_fallback());
+        assert_eq!(template.fallback_name(), name);
+        let rendered = template.render(&tokenizer, &[ChatMessage::new("user", "Hi")], &RenderOptions::default());
+        if name.is_none() {
+            let error = rendered.unwrap_err();
+            assert_eq!(error, TemplateError::NoTemplate);
+            assert!(error.to_string().contains("/v1/completions"), "{error}");
+            continue;
+        }
+        assert!(tokenizer.is_end_of_generation(tokenizer.control_token(turn_end).unwrap()), "{turn_end}");
+        let text = shown(&tokenizer, &rendered.unwrap(), |name| format!("⟦{name}⟧"));
+        assert!(expect.is_empty() || text == expect, "{name:?}: {text}");
+    }
 }
 
 #[test]

@@ -166,13 +166,35 @@ fn what_is_missing_is_said_with_what_is_there() {
         let sentence = error.to_string();
         assert!(sentence.contains("model.gguf") && sentence.contains("other.gguf"), "{sentence}");
         let sentence = open(folder.path()).unwrap_err().to_string();
-        assert!(sentence.contains("not a file") && sentence.contains("other.gguf"), "{sentence}");
+        assert!(sentence.contains("is not a regular file") && sentence.contains("other.gguf"), "{sentence}");
         let sentence = open(&folder.path().join("no/model.gguf")).unwrap_err().to_string();
         assert!(sentence.contains("its folder does not exist"), "{sentence}");
         let empty = folder.path().join("empty.gguf");
         std::fs::write(&empty, b"").unwrap();
         assert!(matches!(open(&empty).unwrap_err(), OpenError::Gguf { .. }));
     }
+}
+
+/// A pipe without a writer would make an open wait for ever; files of /proc say that they are regular.
+#[test]
+fn what_is_not_a_regular_file_is_refused_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (pipe, link) = (folder.path().join("pipe.gguf"), folder.path().join("link.gguf"));
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    std::os::unix::fs::symlink(&pipe, &link).unwrap();
+    let odd = ["/dev/zero", "/dev/null", "/proc/self/mem", "/proc/self/maps", "/proc"].map(Path::new);
+    for path in odd.into_iter().chain([&*pipe, &*link, folder.path()]) {
+        for open in [|p: &Path| ModelFile::open(p).map(drop), |p: &Path| ModelFile::open_header(p).map(drop)] {
+            let error = open(path).unwrap_err();
+            assert!(matches!(error, OpenError::Missing { .. }), "{error}");
+            assert!(error.to_string().contains("is not a regular file"), "{error}");
+        }
+    }
+    // A link to a model is the model.
+    let (model, link) = (folder.path().join("model.gguf"), folder.path().join("to-model.gguf"));
+    std::fs::write(&model, tiny("llama").bytes()).unwrap();
+    std::os::unix::fs::symlink(&model, &link).unwrap();
+    ModelFile::open(&link).unwrap();
 }
 
 #[test]

@@ -8,11 +8,13 @@
 //! messages ─ mark ─► values ─ render ─► text ─ cut at control tokens ─ strip marks ─► pieces ─► ids
 //! ```
 
+mod fallback;
 mod functions;
 mod marks;
 
 use crate::gguf::{Header, MetadataError};
 use crate::tokenizer::{Stretch, Tokenizer};
+use fallback::Fallback;
 use functions::{Bounded, Raised};
 use marks::Marks;
 use minijinja::syntax::SyntaxConfig;
@@ -21,10 +23,6 @@ use plimsoll_config::limits::{
     MAX_TEMPLATE_BYTES, TEMPLATE_FUEL_BASE, TEMPLATE_FUEL_PER_BYTE, TEMPLATE_OUTPUT_EXTRA_BYTES,
 };
 use serde_json::Value as Json;
-
-/// ChatML: what is used when a file brings no template. Many models without one know it, and others read it as plain text.
-const FALLBACK: &str = "{% for message in messages %}{{ '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}\
-                        {% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 
 /// Name of the template inside the engine.
 const NAME: &str = "chat";
@@ -60,6 +58,8 @@ pub enum TemplateError {
     },
     /// The template took too many steps or made too much.
     OverBudget,
+    /// The file brings no template, and its vocabulary has the tokens of no known one.
+    NoTemplate,
 }
 
 impl From<MetadataError> for TemplateError {
@@ -83,6 +83,10 @@ impl std::fmt::Display for TemplateError {
             Self::OverBudget => {
                 f.write_str("the model's chat template takes too many steps or writes too much for these messages")
             }
+            Self::NoTemplate => f.write_str(
+                "the model brings no chat template, and its vocabulary has the turns of no known one: send the prompt as text \
+                 to /v1/completions, or use a model file with a chat template",
+            ),
         }
     }
 }
@@ -142,23 +146,38 @@ pub enum Piece {
     Text(String),
 }
 
+/// Where a template came from.
+#[derive(Debug, Clone, Copy)]
+enum Origin {
+    /// The model's own, or given by a caller.
+    Given,
+    /// The file brings none; its vocabulary has the tokens of this one.
+    Fallback(&'static Fallback),
+    /// The file brings none, and none fits.
+    Nowhere,
+}
+
 /// A model's chat template. Immutable: share it between threads.
 #[derive(Debug)]
 pub struct ChatTemplate {
     environment: Environment<'static>,
     source: String,
-    is_fallback: bool,
+    origin: Origin,
 }
 
 impl ChatTemplate {
-    /// The template of a header, or ChatML when it has none: see [`ChatTemplate::is_fallback`].
+    /// The template of a header. When it has none, the one whose control tokens the vocabulary has: see
+    /// [`ChatTemplate::is_fallback`]. When there is no such one either, rendering is refused.
     ///
     /// # Errors
     /// [`TemplateError::Metadata`], [`TemplateError::TooLong`], [`TemplateError::Syntax`].
     pub fn from_header(header: &Header) -> Result<Self, TemplateError> {
-        match header.metadata.opt_str("tokenizer.chat_template")? {
-            Some(source) => Self::new(source),
-            None => Ok(Self { is_fallback: true, ..Self::new(FALLBACK)? }),
+        if let Some(source) = header.metadata.opt_str("tokenizer.chat_template")? {
+            return Self::new(source);
+        }
+        match fallback::of_vocabulary(header)? {
+            Some(fallback) => Ok(Self { origin: Origin::Fallback(fallback), ..Self::new(fallback.source)? }),
+            None => Ok(Self { origin: Origin::Nowhere, ..Self::new("")? }),
         }
     }
 
@@ -179,12 +198,23 @@ impl ChatTemplate {
         environment.add_function("raise_exception", functions::raise_exception);
         let source = without_generation_tags(source);
         environment.add_template_owned(NAME, source.clone()).map_err(|e| syntax_error(&e))?;
-        Ok(Self { environment, source, is_fallback: false })
+        Ok(Self { environment, source, origin: Origin::Given })
     }
 
-    /// Whether this is ChatML because the model brings no template of its own: say so to the user.
+    /// Whether the model brings no template of its own: say so to the user, and [which](ChatTemplate::fallback_name) is used.
     pub fn is_fallback(&self) -> bool {
-        self.is_fallback
+        match self.origin {
+            Origin::Given => false,
+            Origin::Fallback(_) | Origin::Nowhere => true,
+        }
+    }
+
+    /// What chats are written as in place of the model's own template; `None` when it has one, and when none fits.
+    pub fn fallback_name(&self) -> Option<&'static str> {
+        match self.origin {
+            Origin::Given | Origin::Nowhere => None,
+            Origin::Fallback(fallback) => Some(fallback.name),
+        }
     }
 
     /// The template's source.
@@ -195,13 +225,16 @@ impl ChatTemplate {
     /// Renders messages to pieces.
     ///
     /// # Errors
-    /// [`TemplateError::Refused`], [`TemplateError::Render`], [`TemplateError::OverBudget`].
+    /// [`TemplateError::Refused`], [`TemplateError::Render`], [`TemplateError::OverBudget`], [`TemplateError::NoTemplate`].
     pub fn render(
         &self,
         tokenizer: &Tokenizer,
         messages: &[ChatMessage],
         options: &RenderOptions,
     ) -> Result<Vec<Piece>, TemplateError> {
+        if matches!(self.origin, Origin::Nowhere) {
+            return Err(TemplateError::NoTemplate);
+        }
         let texts = all_texts(messages, options);
         let input_bytes = texts.iter().map(|text| text.len()).fold(0, usize::saturating_add);
         let marks = Marks::new(tokenizer, &self.source, texts.into_iter());
