@@ -188,7 +188,7 @@ impl Owner {
         let request = self.requests.next_id();
         let n_prompt = Tokens(u32::try_from(order.prompt.len()).unwrap_or(u32::MAX));
         let facts = Facts { request, n_prompt, max_tokens: Tokens(order.max_tokens) };
-        let answer = match self.admission.offer(&self.lifecycle.gate(), facts) {
+        let answer = match self.admission.offer(&self.lifecycle.gate(self.setup.clock.now()), facts) {
             Verdict::Admit => {
                 let ticket = self.begin(request, order);
                 self.run_first(facts);
@@ -257,7 +257,7 @@ impl Owner {
 
     /// Lets waiting requests in while there is room, and tells a drain that is done.
     fn let_in(&mut self) {
-        while let Some(facts) = self.admission.next(&self.lifecycle.gate()) {
+        while let Some(facts) = self.admission.next(&self.lifecycle.gate(self.setup.clock.now())) {
             self.run_first(facts);
         }
         if self.requests.is_empty() && matches!(self.lifecycle.state(), State::Draining(_)) {
