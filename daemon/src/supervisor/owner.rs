@@ -315,7 +315,7 @@ impl Owner {
         tokio::spawn(async move {
             let verdict = match tokio::task::spawn_blocking(move || planner.look()).await {
                 Ok(verdict) => verdict,
-                Err(e) => PlanVerdict::Refused { why: format!("the machine could not be read: {e}") },
+                Err(e) => PlanVerdict::unread(format!("the machine could not be read: {e}")),
             };
             drop(events.send(Event::Looked(verdict)).await);
         });
@@ -330,11 +330,14 @@ impl Owner {
                 }
                 lifecycle::Event::CheckPassed
             }
-            PlanVerdict::Refused { why } => {
-                if self.lifecycle.sentence() != why {
-                    tracing::warn!("no worker is started: {}", why.lines().next().unwrap_or_default());
+            PlanVerdict::Refused { why, detail } => {
+                let is_news = self.lifecycle.sentence() != why;
+                self.step(lifecycle::Event::CheckRefused { why });
+                if is_news {
+                    self.publish(); // who reads the line may ask /readyz at once
+                    tracing::warn!("no worker is started: {detail}");
                 }
-                lifecycle::Event::CheckRefused { why }
+                return;
             }
             PlanVerdict::Impossible { why } => lifecycle::Event::CheckFailed { why },
         };
