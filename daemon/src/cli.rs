@@ -10,6 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use plimsoll_config::config::parse_listen;
 
 use crate::exit::ExitCode;
+use crate::setup::SetupError;
 use crate::{commands, serve};
 
 /// Supervisor of a local language model: plans before it loads, watches while it runs.
@@ -101,10 +102,27 @@ pub(crate) fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Writes a line for the person who called. A closed pipe (`plimsoll plan | head`) is no error.
+/// Writes a line for the person who called, as far as somebody listens: `serve` goes on without its terminal.
 pub(crate) fn say(line: impl std::fmt::Display) {
+    drop(write_line(line));
+}
+
+/// Writes what a command was called for. A closed pipe (`plimsoll plan | head`) is no error.
+///
+/// # Errors
+/// The line did not arrive, say on a full disk: a script must not take the part for the whole.
+pub(crate) fn print(line: impl std::fmt::Display) -> Result<(), SetupError> {
+    match write_line(line) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(SetupError::System(format!("the result could not be written to stdout: {e}")))
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+fn write_line(line: impl std::fmt::Display) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();
-    drop(writeln!(stdout, "{line}").and_then(|()| stdout.flush()));
+    writeln!(stdout, "{line}").and_then(|()| stdout.flush())
 }
 
 /// Writes what went wrong for the person who called.

@@ -6,7 +6,7 @@ use std::path::Path;
 use plimsoll_decide::render;
 
 use crate::actuate::become_worker::become_worker;
-use crate::cli::{PlanArgs, complain, say};
+use crate::cli::{PlanArgs, complain, print};
 use crate::exit::ExitCode;
 use crate::model;
 use crate::plan::{self, Planner};
@@ -14,11 +14,8 @@ use crate::setup::{self, SetupError};
 
 /// `plimsoll check-config FILE`.
 pub(crate) fn check_config(file: &Path) -> ExitCode {
-    match setup::config(Some(file)) {
-        Ok(_) => {
-            say(format_args!("{}: ok", file.display()));
-            ExitCode::Ok
-        }
+    match setup::config(Some(file)).and_then(|_| print(format_args!("{}: ok", file.display()))) {
+        Ok(()) => ExitCode::Ok,
         Err(e) => {
             complain(&e);
             e.exit_code()
@@ -53,12 +50,18 @@ fn try_plan(args: &PlanArgs) -> Result<ExitCode, SetupError> {
     if args.json {
         let mut json = plan::to_json(&outcome);
         json["model"] = sized.title.into();
-        say(json);
+        json["file_cut"] = sized.cut.map_or(serde_json::Value::Null, |cut| {
+            serde_json::json!({"there_bytes": cut.there.0, "needed_bytes": cut.needed.0, "text": cut.to_string()})
+        });
+        print(json)?;
     } else {
-        say(format_args!("{}", sized.title));
+        print(&sized.title)?;
         match &outcome {
-            Ok(plan) => say(render::plan_text(plan).trim_end()),
-            Err(refusal) => say(render::refusal_text(refusal).trim_end()),
+            Ok(plan) => print(render::plan_text(plan).trim_end())?,
+            Err(refusal) => print(render::refusal_text(refusal).trim_end())?,
+        }
+        if let Some(cut) = sized.cut {
+            print(format_args!("  note: {cut}"))?;
         }
     }
     Ok(if outcome.is_ok() { ExitCode::Ok } else { ExitCode::DoesNotFit })

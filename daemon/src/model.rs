@@ -7,7 +7,7 @@ use plimsoll_config::limits::DEFAULT_PREFILL_CHUNK;
 use plimsoll_config::units::{Bytes, Tokens};
 use plimsoll_decide::plan::{Experts, KvLayer, LayerSizes, ModelSizes};
 use plimsoll_model::facts::{self, LayerFacts, ModelFacts};
-use plimsoll_model::file::ModelFile;
+use plimsoll_model::file::{HeaderFile, ModelFile};
 use plimsoll_model::gguf::Header;
 
 use crate::http::ModelCard;
@@ -21,6 +21,23 @@ pub(crate) struct Sized {
     pub(crate) title: String,
     /// For the ledger.
     pub(crate) sizes: ModelSizes,
+    /// What is missing, if the file is shorter than its table of tensors says.
+    pub(crate) cut: Option<Cut>,
+}
+
+/// A file that is not all there: enough for a plan, not for `serve`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Cut {
+    /// What is there of the parts' bytes that are needed.
+    pub(crate) there: Bytes,
+    /// Where the last tensor of each part ends, added up.
+    pub(crate) needed: Bytes,
+}
+
+impl std::fmt::Display for Cut {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the file is cut: {} of {} are there; serve would refuse it", self.there, self.needed)
+    }
 }
 
 /// A model for `serve`.
@@ -43,7 +60,11 @@ pub(crate) struct Loaded {
 pub(crate) fn read_sizes(path: &Path) -> Result<Sized, SetupError> {
     let file = ModelFile::open_header(path).map_err(SetupError::Open)?;
     let facts = facts_of(path, file.header())?;
-    Ok(Sized { title: title(path, &facts, file.file_bytes()), sizes: sizes(file.header(), &facts, file.file_bytes()) })
+    Ok(Sized {
+        title: title(path, &facts, file.file_bytes()),
+        sizes: sizes(file.header(), &facts, file.file_bytes()),
+        cut: cut(&file),
+    })
 }
 
 /// Reads the header with its vocabulary and template, and checks that the data is there in full.
@@ -65,6 +86,18 @@ pub(crate) fn load(path: &Path, kv_type: KvType) -> Result<Loaded, SetupError> {
         file_bytes: file.file_bytes(),
     };
     Ok(Loaded { title: title(path, &facts, file.file_bytes()), sizes, text, card })
+}
+
+fn cut(file: &HeaderFile) -> Option<Cut> {
+    let mut ends: Vec<u64> = vec![0; file.parts().len()];
+    for tensor in &file.header().tensors {
+        if let (Some(end), Some(part)) = (ends.get_mut(tensor.part), file.parts().get(tensor.part)) {
+            *end = (*end).max(part.data_offset_bytes + tensor.offset_bytes + tensor.n_bytes); // the parser checked the sum
+        }
+    }
+    let there = file.parts().iter().zip(&ends).map(|(part, end)| part.file_bytes.min(*end)).sum();
+    let cut = Cut { there: Bytes(there), needed: Bytes(ends.iter().sum()) };
+    (cut.there < cut.needed).then_some(cut)
 }
 
 fn facts_of(path: &Path, header: &Header) -> Result<ModelFacts, SetupError> {

@@ -6,9 +6,9 @@ use std::sync::OnceLock;
 use plimsoll_config::Config;
 use plimsoll_config::config::Setting;
 use plimsoll_config::limits::DEFAULT_PREFILL_CHUNK;
-use plimsoll_config::units::Tokens;
+use plimsoll_config::units::{Tokens, thousands};
 use plimsoll_decide::ledger::Ledger;
-use plimsoll_decide::plan::{ModelSizes, Plan, Refusal, Wish, plan};
+use plimsoll_decide::plan::{ModelSizes, Plan, Refusal, Shortfall, Wish, plan};
 use plimsoll_decide::render;
 use plimsoll_wire::{Start, WIRE_VERSION};
 use serde_json::{Value, json};
@@ -37,14 +37,23 @@ pub(crate) enum Verdict {
     },
     /// Not now.
     Refused {
-        /// The refusal's text.
+        /// One sentence for everybody: it goes out over HTTP, so it names nobody's processes.
         why: String,
+        /// The whole text, for the log of this machine.
+        detail: String,
     },
     /// Never with this configuration.
     Impossible {
         /// The refusal's text.
         why: String,
     },
+}
+
+impl Verdict {
+    /// The machine could not be looked at: there is no ledger to tell.
+    pub(crate) fn unread(why: String) -> Self {
+        Self::Refused { detail: why.clone(), why }
+    }
 }
 
 impl Planner {
@@ -82,12 +91,12 @@ impl Planner {
     pub(crate) fn look(&self) -> Verdict {
         match self.plan() {
             Ok(Ok(plan)) => Verdict::Fits { n_ctx: *self.n_ctx.get_or_init(|| plan.knobs.n_ctx) },
-            Ok(Err(e)) => Verdict::Refused { why: format!("the machine's memory could not be read: {e}") },
+            Ok(Err(e)) => Verdict::unread(format!("the machine's memory could not be read: {e}")),
             Err(refusal) => {
                 let why = render::refusal_text(&refusal).trim_end().to_owned();
                 match refusal {
                     Refusal::KvTypeImpossible { .. } | Refusal::ModesMixed { .. } => Verdict::Impossible { why },
-                    Refusal::DoesNotFit(_) => Verdict::Refused { why },
+                    Refusal::DoesNotFit(shortage) => Verdict::Refused { why: brief(&shortage.shortfalls), detail: why },
                 }
             }
         }
@@ -107,6 +116,14 @@ impl Planner {
             prefill_chunk_tokens: DEFAULT_PREFILL_CHUNK,
         }
     }
+}
+
+/// What is short and by how much, without a word about who holds the rest.
+fn brief(shortfalls: &[Shortfall]) -> String {
+    let short =
+        |short: &Shortfall| format!("{} is short by {} MiB", short.account, thousands(short.bytes.mib_rounded_up()));
+    let all: Vec<String> = shortfalls.iter().map(short).collect();
+    format!("DOES NOT FIT: {}; run `plimsoll plan` for the ledger and offers", all.join(" and "))
 }
 
 /// The plan or refusal as JSON: the same figures as the text.
@@ -137,7 +154,7 @@ pub(crate) fn to_json(outcome: &Result<Plan, Refusal>) -> Value {
     }
 }
 
-fn shortfalls(shortfalls: &[plimsoll_decide::plan::Shortfall]) -> Value {
+fn shortfalls(shortfalls: &[Shortfall]) -> Value {
     shortfalls.iter().map(|short| json!({"account": short.account.to_string(), "bytes": short.bytes.0})).collect()
 }
 

@@ -53,6 +53,8 @@ pub enum ClosedReason {
     NotReady {
         /// One sentence: the same that `/readyz` says.
         why: String,
+        /// When to ask again; `None` when waiting does not help.
+        retry_after: Option<Millis>,
     },
     /// The daemon is ending.
     Draining,
@@ -91,10 +93,12 @@ pub enum DenyReason {
         /// Requests that wait.
         n_waiting: u32,
     },
-    /// No worker, and none will come by itself.
+    /// No worker, and none will come by itself, or not soon.
     NotReady {
         /// One sentence.
         why: String,
+        /// When to ask again; `None` when waiting does not help.
+        retry_after: Option<Millis>,
     },
     /// The daemon is ending.
     Draining,
@@ -129,8 +133,8 @@ impl DenyReason {
             DenyReason::QueueFull { .. } => {
                 shape(429, "rate_limit_error", "queue_full", Some(limits::QUEUE_RETRY_AFTER))
             }
-            DenyReason::NotReady { .. } => {
-                shape(503, "service_unavailable_error", "not_ready", Some(limits::NOT_READY_RETRY_AFTER))
+            DenyReason::NotReady { retry_after, .. } => {
+                shape(503, "service_unavailable_error", "not_ready", *retry_after)
             }
             DenyReason::Draining => {
                 shape(503, "service_unavailable_error", "draining", Some(limits::NOT_READY_RETRY_AFTER))
@@ -154,7 +158,7 @@ impl fmt::Display for DenyReason {
             DenyReason::QueueFull { n_waiting } => {
                 write!(f, "{n_waiting} requests are waiting already and the queue is full: try again later")
             }
-            DenyReason::NotReady { why } => write!(f, "no model is ready: {why}"),
+            DenyReason::NotReady { why, .. } => write!(f, "no model is ready: {why}"),
             DenyReason::Draining => {
                 write!(f, "the server is ending and takes no new requests: try again after its restart")
             }
@@ -214,7 +218,9 @@ impl Admission {
             return Verdict::Deny(reason);
         }
         match gate {
-            Gate::Closed(ClosedReason::NotReady { why }) => Verdict::Deny(DenyReason::NotReady { why: why.clone() }),
+            Gate::Closed(ClosedReason::NotReady { why, retry_after }) => {
+                Verdict::Deny(DenyReason::NotReady { why: why.clone(), retry_after: *retry_after })
+            }
             Gate::Closed(ClosedReason::Draining) => Verdict::Deny(DenyReason::Draining),
             // Only past an empty queue: otherwise it would overtake those who wait.
             Gate::Open if self.has_free_slot() && self.waiting.is_empty() => {

@@ -17,6 +17,9 @@
 //!     └──────────────────────── Exited, nothing more wanted ──┘  Stop frame → grace → TERM → grace → KILL
 //! ```
 //!
+//! `Failed` for a spent budget looks again by itself when the oldest death leaves the window; a permanent failure waits for
+//! somebody to ask.
+//!
 //! A worker is named by its [`Generation`], so that a late word of a dead one is never taken for the living one's.
 
 mod reason;
@@ -200,7 +203,7 @@ impl Lifecycle {
             State::Draining(draining) => Self::step_draining(now, draining, event),
             State::Stopping(stopping) => self.step_stopping(now, stopping, event),
             State::Backoff { until } => Self::step_backoff(now, until, &event),
-            State::Failed(failure) => self.step_failed(failure, &event),
+            State::Failed(failure) => self.step_failed(now, failure, &event),
         };
         self.state = state;
         actions
@@ -210,7 +213,8 @@ impl Lifecycle {
     /// forgotten or left behind.
     pub fn next_wake(&self) -> Option<Millis> {
         match &self.state {
-            State::Absent | State::Failed(_) => None,
+            State::Absent | State::Failed(Failure::Permanent { .. }) => None,
+            State::Failed(Failure::BudgetSpent { until, .. }) => Some(*until),
             State::Checking(checking) => match checking.phase {
                 CheckPhase::Looking => None,
                 CheckPhase::Pausing { until } => Some(until),
@@ -226,8 +230,9 @@ impl Lifecycle {
         }
     }
 
-    /// Whether requests may run, wait, or are refused.
-    pub fn gate(&self) -> Gate {
+    /// Whether requests may run, wait, or are refused, at `now`.
+    pub fn gate(&self, now: Millis) -> Gate {
+        let not_ready = |retry_after| Gate::Closed(ClosedReason::NotReady { why: self.sentence(), retry_after });
         match &self.state {
             State::Ready(_) => Gate::Open,
             State::Checking(Checking { refusal: None, .. }) | State::Starting(_) | State::Backoff { .. } => Gate::Hold,
@@ -235,11 +240,11 @@ impl Lifecycle {
             State::Stopping(stopping) => match &stopping.then {
                 Then::Restart | Then::Recover(_) => Gate::Hold,
                 Then::Rest => Gate::Closed(ClosedReason::Draining),
-                Then::Fail(_) => Gate::Closed(ClosedReason::NotReady { why: self.sentence() }),
+                Then::Fail(failure) => not_ready(failure.retry_after(now)),
             },
-            State::Absent | State::Checking(Checking { refusal: Some(_), .. }) | State::Failed(_) => {
-                Gate::Closed(ClosedReason::NotReady { why: self.sentence() })
-            }
+            State::Absent => not_ready(None),
+            State::Checking(Checking { refusal: Some(_), .. }) => not_ready(Some(limits::NOT_READY_RETRY_AFTER)),
+            State::Failed(failure) => not_ready(failure.retry_after(now)),
         }
     }
 
@@ -277,7 +282,8 @@ impl Lifecycle {
         (State::Starting(starting), vec![Action::Spawn(generation)])
     }
 
-    /// The worker is dead and gone: a pause that grows with the deaths in the window, or the end when there were too many.
+    /// The worker is dead and gone: a pause that grows with the deaths in the window; when there were too
+    /// many, until the oldest of them is out of it.
     fn recover(&mut self, now: Millis, cause: DeathCause) -> (State, Vec<Action>) {
         while self.deaths.front().is_some_and(|at| now.since(*at) >= limits::DEATH_WINDOW) {
             self.deaths.pop_front();
@@ -286,7 +292,9 @@ impl Lifecycle {
         self.last_death = Some((now, cause.clone()));
         let n_deaths = self.deaths.len();
         if n_deaths >= limits::MAX_DEATHS_IN_WINDOW {
-            return steps::fail(Failure::BudgetSpent { n_deaths: n_deaths as u32, last: cause });
+            let oldest = self.deaths.front().copied().unwrap_or(now);
+            let until = oldest.saturating_add(limits::DEATH_WINDOW);
+            return steps::fail(now, Failure::BudgetSpent { n_deaths: n_deaths as u32, last: cause, at: now, until });
         }
         (State::Backoff { until: now.saturating_add(backoff(n_deaths)) }, Vec::new())
     }

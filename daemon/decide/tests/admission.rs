@@ -18,7 +18,7 @@ fn capacity(n_ctx: u32, max_running: u32, max_waiting: u32) -> Capacity {
 }
 
 fn not_ready() -> Gate {
-    Gate::Closed(ClosedReason::NotReady { why: "the model file is missing".to_owned() })
+    Gate::Closed(ClosedReason::NotReady { why: "the model file is missing".to_owned(), retry_after: None })
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn a_closed_gate_says_why_and_a_request_that_can_never_run_hears_that_first() {
     let mut check = |gate: &Gate, n_prompt, expect: DenyReason| {
         assert_eq!(admission.offer(gate, facts(1, n_prompt)), Verdict::Deny(expect));
     };
-    check(&not_ready(), 10, DenyReason::NotReady { why: "the model file is missing".to_owned() });
+    check(&not_ready(), 10, DenyReason::NotReady { why: "the model file is missing".to_owned(), retry_after: None });
     check(&Gate::Closed(ClosedReason::Draining), 10, DenyReason::Draining);
     let too_long = |n_prompt| DenyReason::TooLong { n_prompt: Tokens(n_prompt), n_ctx: Tokens(1000) };
     check(&Gate::Open, 1000, too_long(1000));
@@ -139,7 +139,8 @@ fn each_refusal_has_its_status_and_its_words() {
     check(DenyReason::EmptyPrompt, 400, "invalid_request_error", "empty_prompt", None, &["at least one token"]);
     let full = DenyReason::QueueFull { n_waiting: 32 };
     check(full, 429, "rate_limit_error", "queue_full", Some(Millis(5000)), &["32 requests are waiting"]);
-    let not_ready = DenyReason::NotReady { why: "it does not fit".to_owned() };
+    let not_ready =
+        DenyReason::NotReady { why: "it does not fit".to_owned(), retry_after: Some(limits::NOT_READY_RETRY_AFTER) };
     check(not_ready, 503, "service_unavailable_error", "not_ready", Some(Millis(2000)), &["it does not fit"]);
     check(DenyReason::Draining, 503, "service_unavailable_error", "draining", Some(Millis(2000)), &["is ending"]);
     let died = DenyReason::DiedTooOften { n_deaths: 3 };

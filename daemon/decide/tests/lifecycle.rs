@@ -77,7 +77,7 @@ fn a_start_looks_first_then_spawns_then_serves() {
     assert_eq!(story.life, Lifecycle::default());
     assert_eq!(story.life.sentence(), "no worker is running, and none was asked for");
     assert_eq!(story.tell(Event::StartAsked), [Action::Look]);
-    assert_eq!((story.life.gate(), story.life.next_wake()), (Gate::Hold, None));
+    assert_eq!((story.life.gate(story.now), story.life.next_wake()), (Gate::Hold, None));
     assert_eq!(story.life.sentence(), "looking whether the model fits");
     assert_eq!(story.tell(Event::StartAsked), []);
     assert_eq!(story.tell(Event::CheckPassed), [Action::Spawn(Generation(1))]);
@@ -86,9 +86,12 @@ fn a_start_looks_first_then_spawns_then_serves() {
     assert_eq!(story.worker(WorkerEvent::Hello), []);
     assert_eq!(story.worker(WorkerEvent::Loading { done_bytes: 1 << 30, total_bytes: 9 << 29 }), []);
     assert_eq!(story.life.sentence(), "loading the model: 1.00 GiB of 4.50 GiB");
-    assert_eq!(story.life.gate(), Gate::Hold);
+    assert_eq!(story.life.gate(story.now), Gate::Hold);
     assert_eq!(story.worker(WorkerEvent::Ready), [Action::ResubmitRequests]);
-    assert_eq!((story.life.gate(), story.life.sentence().as_str(), story.life.n_spawns()), (Gate::Open, "ready", 1));
+    assert_eq!(
+        (story.life.gate(story.now), story.life.sentence().as_str(), story.life.n_spawns()),
+        (Gate::Open, "ready", 1)
+    );
 }
 
 #[test]
@@ -97,7 +100,7 @@ fn a_crash_is_a_short_pause() {
     let exit = Exit::Signal(9);
     assert_eq!(story.worker(WorkerEvent::Exited(exit)), [Action::ParkRequests]);
     story.is("backoff");
-    assert_eq!(story.life.gate(), Gate::Hold);
+    assert_eq!(story.life.gate(story.now), Gate::Hold);
     assert_eq!(story.life.last_death(), Some(&(story.now, DeathCause::Exited(exit))));
     assert!(
         story.life.sentence().contains("SIGKILL: from outside; the kernel's log tells"),
@@ -133,9 +136,9 @@ fn pauses_grow_and_end() {
     assert_eq!((backoff(0), backoff(usize::MAX)), (limits::BACKOFF_MIN, limits::BACKOFF_MAX));
 }
 
-#[test]
-fn too_many_deaths_are_the_end_until_somebody_asks() {
-    let mut story = Story::ready();
+/// Dies until the budget is spent, each time after the pause alone. Says when the first death was.
+fn spend_the_budget(story: &mut Story) -> (Millis, Vec<Action>) {
+    let first = story.now;
     for n_deaths in 1..limits::MAX_DEATHS_IN_WINDOW {
         story.worker(WorkerEvent::Exited(Exit::Signal(11)));
         assert_eq!(story.life.next_wake(), Some(story.now.saturating_add(backoff(n_deaths))));
@@ -144,14 +147,52 @@ fn too_many_deaths_are_the_end_until_somebody_asks() {
     }
     let actions = story.worker(WorkerEvent::Exited(Exit::Signal(11)));
     story.is("failed");
-    let why = "5 workers died within 10 min, so no more are started; the last one ended by signal 11 (SIGSEGV: a bug in the \
-               worker, not a lack of memory)";
-    let end = RequestsEnd::NotReady { why: why.to_owned() };
+    (first, actions)
+}
+
+#[test]
+fn too_many_deaths_are_told_with_the_time_of_the_next_try() {
+    let mut story = Story::ready();
+    let (first, actions) = spend_the_budget(&mut story);
+    let why = "5 workers died within 10 min, so none is started for 9 min 38 s after the last one, which ended by signal 11 \
+               (SIGSEGV: a bug in the worker, not a lack of memory)";
+    let until = first.saturating_add(limits::DEATH_WINDOW);
+    let retry_after = Some(until.since(story.now));
+    let end = RequestsEnd::NotReady { why: why.to_owned(), retry_after };
     assert_eq!(end.to_string(), format!("no model is ready: {why}"));
     assert_eq!(actions, [Action::ParkRequests, Action::FailRequests(end)]);
-    assert_eq!(story.life.gate(), Gate::Closed(ClosedReason::NotReady { why: why.to_owned() }));
-    assert_eq!(story.wait(Millis::from_secs(100_000)), []);
-    assert_eq!(story.life.next_wake(), None);
+    assert_eq!(story.life.gate(story.now), Gate::Closed(ClosedReason::NotReady { why: why.to_owned(), retry_after }));
+    assert_eq!((story.life.next_wake(), story.life.sentence().as_str()), (Some(until), why));
+    story.wait(Millis::from_secs(60));
+    let retry_after = Some(until.since(story.now));
+    assert_eq!(story.life.gate(story.now), Gate::Closed(ClosedReason::NotReady { why: why.to_owned(), retry_after }));
+}
+
+#[test]
+fn a_spent_budget_is_whole_again_death_by_death() {
+    let mut story = Story::ready();
+    spend_the_budget(&mut story);
+    let until = story.life.next_wake().expect("it looks again");
+    story.now = Millis(until.0 - 1);
+    assert_eq!(story.tell(Event::Tick), [], "too early");
+    assert_eq!(story.sleep(), [Action::Look]);
+    assert_eq!(story.life.gate(story.now), Gate::Hold);
+    story.become_ready();
+    // Four deaths are still in the window: the next one is the fifth. The second oldest leaves it a pause later.
+    story.worker(WorkerEvent::Exited(Exit::Signal(11)));
+    story.is("failed");
+    assert_eq!(story.life.next_wake(), Some(until.saturating_add(backoff(1))));
+    assert_eq!(story.sleep(), [Action::Look]);
+    story.become_ready();
+    story.now = story.now.saturating_add(limits::DEATH_WINDOW);
+    story.worker(WorkerEvent::Exited(Exit::Signal(11)));
+    assert_eq!(story.life.next_wake(), Some(story.now.saturating_add(limits::BACKOFF_MIN)), "well for long enough");
+}
+
+#[test]
+fn who_asks_gets_a_whole_budget_at_once() {
+    let mut story = Story::ready();
+    spend_the_budget(&mut story);
     assert_eq!(story.tell(Event::StartAsked), [Action::Look]);
     story.become_ready();
     story.worker(WorkerEvent::Exited(Exit::Signal(11)));
@@ -178,11 +219,11 @@ fn what_no_second_try_changes_is_not_tried_again() {
         story.tell(Event::CheckPassed);
         let mut actions = story.worker(event);
         if story.life.state().name() == "stopping" {
-            assert!(matches!(story.life.gate(), Gate::Closed(ClosedReason::NotReady { .. })));
+            assert!(matches!(story.life.gate(story.now), Gate::Closed(ClosedReason::NotReady { .. })));
             assert_eq!(story.life.sentence(), expect);
             actions = story.worker(WorkerEvent::Exited(Exit::Code(6)));
         }
-        let end = RequestsEnd::NotReady { why: expect.to_owned() };
+        let end = RequestsEnd::NotReady { why: expect.to_owned(), retry_after: None };
         assert_eq!(actions, [Action::FailRequests(end)]);
         assert_eq!(story.life.state(), &State::Failed(Failure::Permanent { why: expect.to_owned() }));
     };
@@ -202,6 +243,9 @@ fn what_no_second_try_changes_is_not_tried_again() {
     story.tell(Event::CheckFailed { why: "no such file".to_owned() });
     assert_eq!(story.life.sentence(), "no such file");
     story.is("failed");
+    assert_eq!((story.life.next_wake(), story.wait(Millis::from_secs(100_000))), (None, vec![]));
+    let why = "no such file".to_owned();
+    assert_eq!(story.life.gate(story.now), Gate::Closed(ClosedReason::NotReady { why, retry_after: None }));
 }
 
 #[test]
@@ -212,7 +256,7 @@ fn what_may_pass_is_tried_again_on_a_new_plan() {
         story.tell(Event::CheckPassed);
         story.worker(event);
         if story.life.state().name() == "stopping" {
-            assert_eq!(story.life.gate(), Gate::Hold);
+            assert_eq!(story.life.gate(story.now), Gate::Hold);
             story.worker(WorkerEvent::Exited(Exit::Code(0)));
         }
         story.is("backoff");
@@ -325,12 +369,16 @@ fn a_refused_plan_is_looked_at_again_and_parked_requests_wait_for_a_while() {
     for _ in 0..30 {
         assert_eq!(refuse(&mut story), []);
         assert_eq!(story.life.sentence(), "short by 5 MiB");
-        assert_eq!(story.life.gate(), Gate::Closed(ClosedReason::NotReady { why: "short by 5 MiB".to_owned() }));
+        let retry_after = Some(limits::NOT_READY_RETRY_AFTER);
+        assert_eq!(
+            story.life.gate(story.now),
+            Gate::Closed(ClosedReason::NotReady { why: "short by 5 MiB".to_owned(), retry_after })
+        );
         let mut actions = story.sleep();
         assert_eq!(actions.pop(), Some(Action::Look));
-        assert_ne!(story.life.gate(), Gate::Hold, "no flicker while it looks again");
+        assert_ne!(story.life.gate(story.now), Gate::Hold, "no flicker while it looks again");
         if let Some(action) = actions.pop() {
-            let end = RequestsEnd::NotReady { why: "short by 5 MiB".to_owned() };
+            let end = RequestsEnd::NotReady { why: "short by 5 MiB".to_owned(), retry_after };
             assert_eq!((action, failed_at), (Action::FailRequests(end), None));
             failed_at = Some(story.now.since(began));
         }
@@ -346,11 +394,14 @@ fn a_refused_plan_is_looked_at_again_and_parked_requests_wait_for_a_while() {
 fn a_drain_waits_for_the_last_answer() {
     let mut story = Story::ready();
     assert_eq!(drain(&mut story, Millis::from_secs(30)), []);
-    assert_eq!(story.life.gate(), Gate::Closed(ClosedReason::Draining));
+    assert_eq!(story.life.gate(story.now), Gate::Closed(ClosedReason::Draining));
     assert_eq!(story.worker(WorkerEvent::HeartbeatSeen), []);
     assert_eq!(story.wait(Millis::from_secs(10)), []);
     assert_eq!(story.tell(Event::Drained), [Action::SendStop]);
-    assert_eq!((story.life.gate(), story.life.sentence().as_str()), (Gate::Closed(ClosedReason::Draining), "stopping"));
+    assert_eq!(
+        (story.life.gate(story.now), story.life.sentence().as_str()),
+        (Gate::Closed(ClosedReason::Draining), "stopping")
+    );
     assert_eq!(story.worker(WorkerEvent::Exited(Exit::Code(0))), []);
     story.is("absent");
     assert_eq!(story.life.last_death(), None);
@@ -457,7 +508,7 @@ fn a_start_that_is_asked_for_during_a_stop_comes_after_it() {
     let mut story = Story::ready();
     story.tell(Event::StopAsked);
     assert_eq!(story.tell(Event::StartAsked), []);
-    assert_eq!((story.life.gate(), story.life.sentence().as_str()), (Gate::Hold, "stopping, to start again"));
+    assert_eq!((story.life.gate(story.now), story.life.sentence().as_str()), (Gate::Hold, "stopping, to start again"));
     assert_eq!(story.worker(WorkerEvent::Exited(Exit::Code(0))), [Action::Look]);
     // And one that is called off again does not.
     story.become_ready();

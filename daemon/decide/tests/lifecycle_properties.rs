@@ -202,7 +202,7 @@ impl World {
                 self.kill_sent = true;
             }
             Action::ParkRequests => prop_assert!(!self.is_stopped),
-            Action::ResubmitRequests => prop_assert_eq!(self.life.gate(), Gate::Open),
+            Action::ResubmitRequests => prop_assert_eq!(self.life.gate(self.now), Gate::Open),
             Action::FailRequests(end) => {
                 prop_assert!(!end.to_string().is_empty());
                 self.may_have_requests = false;
@@ -212,7 +212,7 @@ impl World {
     }
 
     fn check_state(&mut self) -> Result<(), TestCaseError> {
-        if !matches!(self.life.gate(), Gate::Closed(_)) {
+        if !matches!(self.life.gate(self.now), Gate::Closed(_)) {
             self.may_have_requests = true;
         }
         let state = self.life.state();
@@ -223,14 +223,14 @@ impl World {
                 prop_assert!(!self.may_have_requests, "forgotten requests in {:?}", state);
             }
             State::Ready(ready) => {
-                prop_assert!(self.life.gate() == Gate::Open);
+                prop_assert!(self.life.gate(self.now) == Gate::Open);
                 prop_assert!(ready.since <= self.now);
             }
             State::Checking(_)
             | State::Starting(_)
             | State::Draining(_)
             | State::Stopping(_)
-            | State::Backoff { .. } => prop_assert!(self.life.gate() != Gate::Open),
+            | State::Backoff { .. } => prop_assert!(self.life.gate(self.now) != Gate::Open),
         }
         Ok(())
     }

@@ -123,7 +123,11 @@ impl ApiError {
     fn ended(end: &RequestsEnd) -> Self {
         let mut error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "service_unavailable_error", end.to_string());
         error.code = Some("not_ready");
-        error.retry_after_s = Some(NOT_READY_RETRY_AFTER.secs_rounded_up());
+        let retry_after = match end {
+            RequestsEnd::Stopped | RequestsEnd::DrainDeadline => Some(NOT_READY_RETRY_AFTER),
+            RequestsEnd::NotReady { retry_after, .. } => *retry_after,
+        };
+        error.retry_after_s = retry_after.map(Millis::secs_rounded_up);
         error
     }
 

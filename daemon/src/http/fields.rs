@@ -53,7 +53,7 @@ impl Fields {
     /// 400 when it is there and not a whole number within `range`.
     pub(crate) fn integer(&self, name: &str, range: RangeInclusive<u64>) -> Result<Option<u64>, ApiError> {
         let Some(value) = self.get(name) else { return Ok(None) };
-        match value.as_u64() {
+        match whole(value) {
             Some(number) if range.contains(&number) => Ok(Some(number)),
             Some(_) | None => Err(ApiError::param(
                 name,
@@ -61,6 +61,14 @@ impl Fields {
             )),
         }
     }
+}
+
+/// `2` and `2.0` are the same number: some languages have only floats. Those are whole and exact up to 2^53.
+fn whole(value: &Value) -> Option<u64> {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole, not negative, under 2^53")]
+    let from_float =
+        |float: f64| (float.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&float)).then_some(float as u64);
+    value.as_u64().or_else(|| value.as_f64().and_then(from_float))
 }
 
 #[cfg(test)]
@@ -77,6 +85,14 @@ mod tests {
         assert_eq!(says(fields.boolean("b").map(drop)), "b must be true or false");
         assert_eq!(fields.number("none", 0.0..=1.0).unwrap(), None);
         assert_eq!(fields.integer("absent", 0..=1).unwrap(), None);
+    }
+
+    #[test]
+    fn a_float_that_is_whole_is_a_whole_number() {
+        let fields = Fields::parse(br#"{"a": 2.0, "b": 1e3, "c": -1.0, "d": 1e300, "e": 0.5, "f": -0.0}"#).unwrap();
+        let read = |name: &str| fields.integer(name, 0..=u64::MAX).ok().flatten();
+        assert_eq!([read("a"), read("b"), read("f")], [Some(2), Some(1000), Some(0)]);
+        assert_eq!([read("c"), read("d"), read("e")], [None; 3]);
     }
 
     #[test]

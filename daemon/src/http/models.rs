@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::Json;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use serde_json::{Value, json};
 
@@ -32,7 +33,11 @@ pub(crate) async fn list(State(app): State<Arc<App>>) -> Json<Value> {
 }
 
 /// `GET /v1/models/{id}`.
-pub(crate) async fn one(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
+pub(crate) async fn one(
+    State(app): State<Arc<App>>,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<Json<Value>, ApiError> {
+    let Path(id) = id.map_err(|e| ApiError::bad_request(format!("the model's name can't be read: {e}")))?;
     if id == app.card.id { Ok(Json(entry(&app))) } else { Err(ApiError::no_such_model(&id, &app.card.id)) }
 }
 

@@ -109,17 +109,25 @@ fn sampling(fields: &Fields) -> Result<Sampling, ApiError> {
     let plain = Sampling::default();
     Ok(Sampling {
         temperature: fields.number("temperature", 0.0..=MAX_TEMPERATURE)?.unwrap_or(plain.temperature),
-        top_k: fields.integer("top_k", 0..=u64::from(u32::MAX))?.map_or(plain.top_k, narrow),
-        top_p: fields.number("top_p", 0.0..=1.0)?.unwrap_or(plain.top_p),
+        top_k: match is_minus_one(fields, "top_k") {
+            true => 0, // all
+            false => fields.integer("top_k", 0..=u64::from(u32::MAX))?.map_or(plain.top_k, narrow),
+        },
+        // The worker wants more than 0; the least there is keeps the likeliest token alone, which 0 means.
+        top_p: fields.number("top_p", 0.0..=1.0)?.unwrap_or(plain.top_p).max(f32::MIN_POSITIVE),
         min_p: fields.number("min_p", 0.0..=1.0)?.unwrap_or(plain.min_p),
         repeat_penalty: fields.number("repeat_penalty", 0.1..=10.0)?.unwrap_or(plain.repeat_penalty),
         repeat_last_n: fields.integer("repeat_last_n", 0..=u64::from(u32::MAX))?.map_or(plain.repeat_last_n, narrow),
     })
 }
 
-/// −1 is how clients of other local servers say "draw one".
+/// −1 is how clients of other local servers say "draw one", "all" or "no limit".
+fn is_minus_one(fields: &Fields, name: &str) -> bool {
+    fields.get(name).and_then(Value::as_f64) == Some(-1.0)
+}
+
 fn seed(fields: &Fields) -> Result<Option<u64>, ApiError> {
-    if fields.get("seed").and_then(Value::as_i64) == Some(-1) {
+    if is_minus_one(fields, "seed") {
         return Ok(None);
     }
     fields.integer("seed", 0..=u64::MAX)
@@ -127,8 +135,12 @@ fn seed(fields: &Fields) -> Result<Option<u64>, ApiError> {
 
 /// The two names mean the same; the newer one wins.
 fn max_tokens(fields: &Fields) -> Result<Option<u32>, ApiError> {
-    let old = fields.integer("max_tokens", 1..=u64::from(u32::MAX))?;
-    let new = fields.integer("max_completion_tokens", 1..=u64::from(u32::MAX))?;
+    let read = |name| match fields.get(name) {
+        None => Ok(None),
+        Some(_) if is_minus_one(fields, name) => Ok(Some(u64::from(u32::MAX))),
+        Some(_) => fields.integer(name, 1..=u64::from(u32::MAX)),
+    };
+    let (old, new) = (read("max_tokens")?, read("max_completion_tokens")?);
     Ok(new.or(old).map(narrow))
 }
 
@@ -193,9 +205,10 @@ mod tests {
             (json!({"temperature": "hot"}), "temperature"),
             (json!({"top_p": 1.01}), "top_p"),
             (json!({"min_p": -1}), "min_p"),
-            (json!({"top_k": -1}), "top_k"),
+            (json!({"top_k": -2}), "top_k"),
             (json!({"repeat_penalty": 0}), "repeat_penalty"),
             (json!({"max_tokens": 0}), "max_tokens"),
+            (json!({"max_tokens": -2}), "max_tokens"),
             (json!({"max_completion_tokens": 1.5}), "max_completion_tokens"),
             (json!({"seed": -2}), "seed"),
             (json!({"seed": "x"}), "seed"),
@@ -235,9 +248,19 @@ mod tests {
             json!({"tool_choice": "none", "response_format": {"type": "text"}, "presence_penalty": 0.0, "best_of": 1}),
             json!({"an_unknown_field": [1, 2, 3], "stop": [], "seed": -1, "suffix": ""}),
             json!({"stream_options": {"include_usage": true}}),
+            json!({"frequency_penalty": null, "presence_penalty": null, "n": 1.0, "top_k": 40.0, "max_tokens": 5.0}),
         ] {
             assert!(parse(&body).is_ok(), "{body}: {:?}", parse(&body));
         }
+    }
+
+    #[test]
+    fn minus_one_and_zero_mean_what_other_local_servers_take_them_for() {
+        let params = parse(&json!({"max_tokens": -1, "top_k": -1, "top_p": 0})).unwrap();
+        assert_eq!((params.max_tokens, params.sampling.top_k), (Some(u32::MAX), 0));
+        assert!(params.sampling.top_p > 0.0 && params.sampling.top_p < 1e-30, "the worker refuses 0");
+        let params = parse(&json!({"max_tokens": 5, "max_completion_tokens": -1.0})).unwrap();
+        assert_eq!(params.max_tokens, Some(u32::MAX), "the newer name wins");
     }
 
     #[test]

@@ -188,7 +188,7 @@ impl Owner {
         let request = self.requests.next_id();
         let n_prompt = Tokens(u32::try_from(order.prompt.len()).unwrap_or(u32::MAX));
         let facts = Facts { request, n_prompt, max_tokens: Tokens(order.max_tokens) };
-        let answer = match self.admission.offer(&self.lifecycle.gate(), facts) {
+        let answer = match self.admission.offer(&self.lifecycle.gate(self.setup.clock.now()), facts) {
             Verdict::Admit => {
                 let ticket = self.begin(request, order);
                 self.run_first(facts);
@@ -257,7 +257,7 @@ impl Owner {
 
     /// Lets waiting requests in while there is room, and tells a drain that is done.
     fn let_in(&mut self) {
-        while let Some(facts) = self.admission.next(&self.lifecycle.gate()) {
+        while let Some(facts) = self.admission.next(&self.lifecycle.gate(self.setup.clock.now())) {
             self.run_first(facts);
         }
         if self.requests.is_empty() && matches!(self.lifecycle.state(), State::Draining(_)) {
@@ -315,7 +315,7 @@ impl Owner {
         tokio::spawn(async move {
             let verdict = match tokio::task::spawn_blocking(move || planner.look()).await {
                 Ok(verdict) => verdict,
-                Err(e) => PlanVerdict::Refused { why: format!("the machine could not be read: {e}") },
+                Err(e) => PlanVerdict::unread(format!("the machine could not be read: {e}")),
             };
             drop(events.send(Event::Looked(verdict)).await);
         });
@@ -330,11 +330,14 @@ impl Owner {
                 }
                 lifecycle::Event::CheckPassed
             }
-            PlanVerdict::Refused { why } => {
-                if self.lifecycle.sentence() != why {
-                    tracing::warn!("no worker is started: {}", why.lines().next().unwrap_or_default());
+            PlanVerdict::Refused { why, detail } => {
+                let is_news = self.lifecycle.sentence() != why;
+                self.step(lifecycle::Event::CheckRefused { why });
+                if is_news {
+                    self.publish(); // who reads the line may ask /readyz at once
+                    tracing::warn!("no worker is started: {detail}");
                 }
-                lifecycle::Event::CheckRefused { why }
+                return;
             }
             PlanVerdict::Impossible { why } => lifecycle::Event::CheckFailed { why },
         };

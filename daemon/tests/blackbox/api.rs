@@ -140,6 +140,7 @@ fn every_refusal_has_the_api_s_shape() {
         ("POST", "/v1/completions", r#"{"prompt": ""}"#, 400, "empty"),
         ("GET", chat, "", 405, "GET"),
         ("GET", "/nothing", "", 404, "/nothing"),
+        ("GET", "/v1/models/%ff", "", 400, "name can't be read"),
         ("DELETE", "/v1/models", "", 405, "DELETE"),
     ];
     for (method, path, body, status, words) in cases {

@@ -80,7 +80,11 @@ fn an_impossible_plan_keeps_the_daemon_up_with_the_reason() {
     daemon.log.wait_for("DOES NOT FIT");
     let (status, body) = crate::http::get(daemon.address, "/readyz");
     assert_eq!((status, &body["state"]), (503, &serde_json::json!("checking")), "{body}");
-    assert!(body["reason"].as_str().unwrap().contains("DOES NOT FIT"), "{body}");
+    let reason = body["reason"].as_str().unwrap();
+    assert!(reason.starts_with("DOES NOT FIT: host memory is short by "), "{body}");
+    assert!(reason.ends_with("; run `plimsoll plan` for the ledger and offers"), "{body}");
     let (status, body) = crate::http::post(daemon.address, "/v1/completions", &serde_json::json!({"prompt": "x"}));
     assert_eq!(status, 503, "{body}");
+    assert_eq!(body["error"]["message"].as_str().unwrap().lines().count(), 1, "{body}");
+    assert!(!body.to_string().contains("foreign"), "the ledger is for this machine's log: {body}");
 }

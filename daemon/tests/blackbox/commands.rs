@@ -45,8 +45,32 @@ fn plan_needs_only_the_header() {
     let path = folder.path().join("header.gguf");
     let bytes = model::bytes();
     std::fs::write(&path, &bytes[..bytes.len() - 1000]).unwrap();
-    let (code, _, stderr) = run(Command::new(PLIMSOLL).args(["plan", "--model", path.to_str().unwrap()]));
+    let plan = |args: &[&str]| run(Command::new(PLIMSOLL).args(["plan", "--model", path.to_str().unwrap()]).args(args));
+    let (code, stdout, stderr) = plan(&[]);
     assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("note: the file is cut: ") && stdout.contains("serve would refuse it"), "{stdout}");
+    let json: Value = serde_json::from_str(&plan(&["--json"]).1).unwrap();
+    let bytes_of = |name: &str| json["file_cut"][name].as_u64().unwrap();
+    assert!(bytes_of("there_bytes") < bytes_of("needed_bytes"), "{json}");
+    std::fs::write(&path, &bytes).unwrap();
+    assert!(!plan(&[]).1.contains("is cut"));
+}
+
+#[test]
+fn a_result_that_can_t_be_written_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = model::write(folder.path());
+    for more in [&[][..], &["--json"]] {
+        let mut command = Command::new(PLIMSOLL);
+        command.args(["plan", "--model", model.to_str().unwrap()]).args(more);
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = command.stdout(full).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((output.status.code(), stderr.lines().count()), (Some(1), 1), "{stderr}");
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        assert_eq!(command.stdout(writer).output().unwrap().status.code(), Some(0), "nobody reads on");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use plimsoll_config::limits;
+use plimsoll_config::units::Millis;
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,7 +100,7 @@ impl fmt::Display for DeathCause {
     }
 }
 
-/// Why nothing more is tried.
+/// Why nothing more is tried, for good or for now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
     /// The same would happen again.
@@ -113,17 +114,32 @@ pub enum Failure {
         n_deaths: u32,
         /// The last one.
         last: DeathCause,
+        /// When that was.
+        at: Millis,
+        /// When the oldest of them leaves the window, and it is tried again.
+        until: Millis,
     },
+}
+
+impl Failure {
+    /// What a client is told to wait: nothing when waiting does not help.
+    pub fn retry_after(&self, now: Millis) -> Option<Millis> {
+        match self {
+            Failure::Permanent { .. } => None,
+            Failure::BudgetSpent { until, .. } => Some(until.since(now)),
+        }
+    }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Permanent { why } => write!(f, "{why}"),
-            Failure::BudgetSpent { n_deaths, last } => write!(
+            Failure::BudgetSpent { n_deaths, last, at, until } => write!(
                 f,
-                "{n_deaths} workers died within {}, so no more are started; the last one {last}",
-                limits::DEATH_WINDOW
+                "{n_deaths} workers died within {}, so none is started for {} after the last one, which {last}",
+                limits::DEATH_WINDOW,
+                until.since(*at)
             ),
         }
     }
@@ -140,6 +156,8 @@ pub enum RequestsEnd {
     NotReady {
         /// One sentence.
         why: String,
+        /// When to ask again; `None` when waiting does not help.
+        retry_after: Option<Millis>,
     },
 }
 
@@ -150,7 +168,7 @@ impl fmt::Display for RequestsEnd {
             RequestsEnd::DrainDeadline => {
                 write!(f, "the server is ending and this answer took longer than it may wait")
             }
-            RequestsEnd::NotReady { why } => write!(f, "no model is ready: {why}"),
+            RequestsEnd::NotReady { why, .. } => write!(f, "no model is ready: {why}"),
         }
     }
 }

@@ -25,7 +25,7 @@ pub enum State {
         /// When the pause ends.
         until: Millis,
     },
-    /// None, and none will come by itself.
+    /// None, and none will come by itself before a spent budget is whole again, if that is the reason.
     Failed(Failure),
 }
 

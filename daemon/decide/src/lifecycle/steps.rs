@@ -30,7 +30,7 @@ impl Lifecycle {
     pub(super) fn step_checking(&mut self, now: Millis, checking: Checking, event: Event) -> Step {
         match (event, checking.phase) {
             (Event::CheckPassed, _) => self.spawn(now),
-            (Event::CheckFailed { why }, _) => fail(Failure::Permanent { why }),
+            (Event::CheckFailed { why }, _) => fail(now, Failure::Permanent { why }),
             (Event::CheckRefused { why }, _) => {
                 let patience = match checking.patience {
                     Patience::Full => Patience::Until(now.saturating_add(limits::PARK_DEADLINE)),
@@ -76,7 +76,7 @@ impl Lifecycle {
                 }
                 stay(State::Starting(starting))
             }
-            WorkerEvent::SpawnFailed { class: ErrorClass::Permanent, why } => fail(Failure::Permanent { why }),
+            WorkerEvent::SpawnFailed { class: ErrorClass::Permanent, why } => fail(now, Failure::Permanent { why }),
             WorkerEvent::SpawnFailed { class: ErrorClass::MayPass, why } => {
                 self.recover(now, DeathCause::SpawnFailed { why })
             }
@@ -211,7 +211,7 @@ impl Lifecycle {
                 Then::Rest => stay(State::Absent),
                 Then::Restart => look(),
                 Then::Recover(cause) => self.recover(now, cause),
-                Then::Fail(failure) => fail(failure),
+                Then::Fail(failure) => fail(now, failure),
             },
             WorkerEvent::Spawned
             | WorkerEvent::Hello
@@ -237,8 +237,10 @@ impl Lifecycle {
         }
     }
 
-    pub(super) fn step_failed(&mut self, failure: Failure, event: &Event) -> Step {
+    pub(super) fn step_failed(&mut self, now: Millis, failure: Failure, event: &Event) -> Step {
         match event {
+            // The deaths that are left in the window still count: one more is the end of this try.
+            Event::Tick if matches!(failure, Failure::BudgetSpent { until, .. } if now >= until) => look(),
             Event::StartAsked => {
                 self.deaths.clear(); // somebody looked at it and wants another try: a whole budget
                 look()
@@ -256,7 +258,7 @@ impl Lifecycle {
     /// A worker ended and nobody had asked it to.
     fn exited(&mut self, now: Millis, exit: Exit) -> Step {
         match exit.permanent() {
-            Some(meaning) => fail(Failure::Permanent { why: format!("the worker {exit}: {meaning}") }),
+            Some(meaning) => fail(now, Failure::Permanent { why: format!("the worker {exit}: {meaning}") }),
             None => self.recover(now, DeathCause::Exited(exit)),
         }
     }
@@ -298,7 +300,8 @@ fn look_again(now: Millis, checking: Checking) -> Step {
     let why = checking.refusal.clone().unwrap_or_default();
     let (patience, mut actions) = match checking.patience {
         Patience::Until(until) if now >= until => {
-            (Patience::Spent, vec![Action::FailRequests(RequestsEnd::NotReady { why })])
+            let retry_after = Some(limits::NOT_READY_RETRY_AFTER);
+            (Patience::Spent, vec![Action::FailRequests(RequestsEnd::NotReady { why, retry_after })])
         }
         Patience::Full | Patience::Until(_) | Patience::Spent => (checking.patience, Vec::new()),
     };
@@ -311,9 +314,9 @@ fn rest() -> Step {
     (State::Absent, vec![Action::FailRequests(RequestsEnd::Stopped)])
 }
 
-/// Nothing more will be tried until somebody asks.
-pub(super) fn fail(failure: Failure) -> Step {
-    let end = RequestsEnd::NotReady { why: failure.to_string() };
+/// Nothing more will be tried until somebody asks, or the budget is whole again.
+pub(super) fn fail(now: Millis, failure: Failure) -> Step {
+    let end = RequestsEnd::NotReady { why: failure.to_string(), retry_after: failure.retry_after(now) };
     (State::Failed(failure), vec![Action::FailRequests(end)])
 }
 
