@@ -116,7 +116,7 @@ pub struct GenerateArgs {
     /// Keep the k likeliest; 0 keeps all.
     #[arg(long, default_value_t = 0)]
     pub top_k: u32,
-    /// Keep the smallest set with this probability; 1 keeps all.
+    /// Keep the smallest set with this probability; 0 keeps the likeliest, 1 keeps all.
     #[arg(long, default_value_t = 1.0)]
     pub top_p: f32,
     /// Keep tokens this likely relative to the best; 0 keeps all.

@@ -23,7 +23,7 @@ pub struct Params {
     pub temperature: f32,
     /// Keep the k likeliest; 0 keeps all.
     pub top_k: u32,
-    /// Keep the smallest set with at least this probability; 1 keeps all.
+    /// Keep the smallest set with at least this probability, never less than one token: 0 keeps the likeliest only, 1 all.
     pub top_p: f32,
     /// Keep tokens at least this likely relative to the best; 0 keeps all.
     pub min_p: f32,
@@ -51,7 +51,7 @@ impl Params {
     pub fn check(&self) -> Result<(), SampleError> {
         let rows: [(&'static str, f32, bool, &'static str); 4] = [
             ("temperature", self.temperature, self.temperature.is_finite() && self.temperature >= 0.0, "0 or more"),
-            ("top_p", self.top_p, self.top_p > 0.0 && self.top_p <= 1.0, "over 0 and at most 1"),
+            ("top_p", self.top_p, (0.0..=1.0).contains(&self.top_p), "from 0 to 1"),
             ("min_p", self.min_p, (0.0..=1.0).contains(&self.min_p), "from 0 to 1"),
             (
                 "repeat_penalty",

@@ -122,14 +122,16 @@ fn mistakes_have_a_sentence_and_a_code() {
     let junk = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(junk.path(), b"not a model").unwrap();
     let tiny = tiny_path(Tiny::Llama);
-    let rows: [(&[&str], i32, &str); 9] = [
+    let rows: [(&[&str], i32, &str); 11] = [
         (&["generate"], 2, "--model"),
         (&["dance"], 2, "dance"),
         (&["tokenize", "--model", "/no/such.gguf", "--text", "a"], 66, "/no/such.gguf"),
+        (&["generate", "--model", "/proc/self/mem", "--prompt", "a"], 66, "is not a regular file"),
+        (&["generate", "--model", "/proc", "--prompt", "a"], 66, "is not a regular file"),
         (&["tokenize", "--model", text(junk.path()), "--text", "a"], 6, text(junk.path())),
         (&["generate", "--model", text(&tiny), "--prompt", "a", "--kv-type", "q2"], 2, "f16, q8_0 or q4_0"),
         (&["generate", "--model", text(&tiny), "--prompt", "a", "--top-p", "7"], 2, "top_p is 7"),
-        (&["generate", "--model", text(&tiny), "--prompt", "a", "-n", "9999999"], 2, "was trained for"),
+        (&["generate", "--model", text(&tiny), "--prompt", "a", "-n", "999999"], 2, "was trained for"),
         (&["perplexity", "--model", text(&tiny), "--file", "/no/such.txt"], 1, "/no/such.txt"),
         (&["bench", "--model", text(&tiny), "--threads", "0"], 2, "--threads"),
     ];

@@ -46,7 +46,14 @@ proptest! {
         let best = ranked(&logits)[0];
         prop_assert_eq!(sample(&logits, &Params::greedy(), &[], position), Ok(best));
         prop_assert_eq!(sample(&logits, &Params { top_k: 1, ..params(seed) }, &[], position), Ok(best));
-        prop_assert_eq!(sample(&logits, &Params { top_p: 1e-9, ..params(seed) }, &[], position), Ok(best));
+        for top_p in [0.0, -0.0, 1e-9] {
+            prop_assert_eq!(sample(&logits, &Params { top_p, ..params(seed) }, &[], position), Ok(best));
+        }
+        // More than there are is all of them.
+        for top_k in [401, 1 << 24, u32::MAX] {
+            let id = sample(&logits, &Params { top_k, ..params(seed) }, &[], position);
+            prop_assert!(id.is_ok_and(|id| (id as usize) < logits.len()));
+        }
     }
 
     #[test]
@@ -109,11 +116,12 @@ fn the_penalty_pushes_recent_tokens_down_whatever_their_sign() {
 
 #[test]
 fn impossible_parameters_are_named() {
-    let rows: [(&str, Params); 9] = [
+    let rows: [(&str, Params); 10] = [
         ("temperature", Params { temperature: -0.1, ..Params::greedy() }),
         ("temperature", Params { temperature: f32::NAN, ..Params::greedy() }),
         ("temperature", Params { temperature: f32::INFINITY, ..Params::greedy() }),
-        ("top_p", Params { top_p: 0.0, ..Params::greedy() }),
+        ("top_p", Params { top_p: -0.1, ..Params::greedy() }),
+        ("top_p", Params { top_p: f32::NAN, ..Params::greedy() }),
         ("top_p", Params { top_p: 1.1, ..Params::greedy() }),
         ("min_p", Params { min_p: -1.0, ..Params::greedy() }),
         ("min_p", Params { min_p: f32::NAN, ..Params::greedy() }),

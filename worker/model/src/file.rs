@@ -257,9 +257,10 @@ fn open_one(path: &Path, asked_for: &Path, read: ReadHeader<'_>) -> Result<(Head
         io::ErrorKind::NotFound => OpenError::Missing { path: asked_for.into(), looked_for: looked_for(path) },
         _ => OpenError::Io { path: path.into(), error },
     };
-    let irregular = || OpenError::Missing {
-        path: asked_for.into(),
-        looked_for: format!("that is not a regular file; give the path of a GGUF file ({})", neighbours(path)),
+    let irregular = || {
+        let near = neighbours(if path.is_dir() { path } else { folder_of(path) });
+        let looked_for = format!("that is not a regular file; give the path of a GGUF file ({near})");
+        OpenError::Missing { path: asked_for.into(), looked_for }
     };
     // Asked before opening: the open of a pipe waits for a writer, and that of a device may do something. A pipe that takes
     // the file's place between the two calls still waits; only whoever may write to the model's folder can do that.
@@ -279,14 +280,18 @@ fn open_one(path: &Path, asked_for: &Path, read: ReadHeader<'_>) -> Result<(Head
 }
 
 fn looked_for(path: &Path) -> String {
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        Some(_) | None => Path::new("."),
-    };
+    let folder = folder_of(path);
     if folder.is_dir() {
         format!("looked for the file {} ({})", path.display(), neighbours(folder))
     } else {
         format!("looked for the file {}, but its folder does not exist", path.display())
+    }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        Some(_) | None => Path::new("."),
     }
 }
 
