@@ -1,5 +1,7 @@
 //! The worker's life as stories: what happens, what is done about it, where it ends.
 
+mod story;
+
 use plimsoll_config::limits;
 use plimsoll_config::units::Millis;
 use plimsoll_decide::admission::{ClosedReason, Gate};
@@ -8,59 +10,7 @@ use plimsoll_decide::lifecycle::{
     backoff,
 };
 
-/// A life with its clock.
-struct Story {
-    life: Lifecycle,
-    now: Millis,
-}
-
-impl Story {
-    fn new() -> Story {
-        Story { life: Lifecycle::new(), now: Millis(1_000_000) }
-    }
-
-    fn ready() -> Story {
-        let mut story = Story::new();
-        story.become_ready();
-        story
-    }
-
-    fn become_ready(&mut self) {
-        if self.life.state() == &State::Absent {
-            self.tell(Event::StartAsked);
-        }
-        self.tell(Event::CheckPassed);
-        for event in [WorkerEvent::Spawned, WorkerEvent::Hello, WorkerEvent::Ready] {
-            self.worker(event);
-        }
-        assert_eq!(self.life.state().name(), "ready");
-    }
-
-    fn tell(&mut self, event: Event) -> Vec<Action> {
-        self.life.step(self.now, event)
-    }
-
-    fn worker(&mut self, event: WorkerEvent) -> Vec<Action> {
-        let generation = self.life.state().generation().expect("there is a worker");
-        self.tell(Event::Worker { generation, event })
-    }
-
-    fn wait(&mut self, span: Millis) -> Vec<Action> {
-        self.now = self.now.saturating_add(span);
-        self.tell(Event::Tick)
-    }
-
-    /// Sleeps as the daemon does.
-    fn sleep(&mut self) -> Vec<Action> {
-        self.now = self.life.next_wake().expect("something is awaited");
-        self.tell(Event::Tick)
-    }
-
-    #[track_caller]
-    fn is(&self, name: &str) {
-        assert_eq!(self.life.state().name(), name, "{:?}", self.life.state());
-    }
-}
+use story::Story;
 
 fn stopped() -> Action {
     Action::FailRequests(RequestsEnd::Stopped)

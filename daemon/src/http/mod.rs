@@ -29,11 +29,14 @@ pub(crate) use self::body::BodyMemory;
 use self::error::ApiError;
 pub(crate) use self::messages::Message;
 pub(crate) use self::models::ModelCard;
+use crate::clock::Clock;
 use crate::supervisor::Handle;
 use crate::text::Text;
 
 /// What the handlers share; never changed after the start.
 pub(crate) struct App {
+    /// The supervisor's clock.
+    pub(crate) clock: Clock,
     /// The way to the engine.
     pub(crate) engine: Handle,
     /// Tokenizer and chat template.

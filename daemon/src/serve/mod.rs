@@ -80,9 +80,10 @@ async fn live(house: House, signals: &mut Signals) -> Result<(), SetupError> {
     };
     tracing::info!("{name}: no new requests; running answers may take {drain_deadline}; once more ends them now");
     announcing.abort();
-    let _ = close.send(true); // the server is only gone if it panicked
     let deadline = clock.now().saturating_add(drain_deadline);
+    // The port stays open meanwhile: who comes now is told that this server is ending, not refused without a word.
     wait_for_worker(&engine, &mut supervisor, deadline, signals).await;
+    let _ = close.send(true); // the server is only gone if it panicked
     finish_connections(server).await;
     tracing::info!("ended");
     Ok(())

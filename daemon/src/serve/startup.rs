@@ -67,6 +67,7 @@ pub(super) fn build(args: &ServeArgs) -> Result<House, SetupError> {
     let (engine, supervisor) = supervisor::start(supervisor::Setup { clock, program, planner, capacity })
         .map_err(|e| SetupError::System(format!("the supervisor can't start: {e}")))?;
     let app = App {
+        clock,
         engine: engine.clone(),
         text: Arc::new(model.text),
         card: model.card,

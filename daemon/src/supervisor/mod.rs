@@ -40,6 +40,8 @@ pub(crate) struct Status {
     pub(crate) state: &'static str,
     /// One sentence.
     pub(crate) reason: String,
+    /// When the last frame of a ready worker came.
+    pub(crate) heard: Option<Millis>,
     /// Context of one session in force, in tokens; none before the first plan.
     pub(crate) n_ctx: Option<Tokens>,
     /// What computes, in the worker's words; empty before it is ready.

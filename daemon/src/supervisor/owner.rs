@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::Arc;
 
-use plimsoll_config::limits::EVENT_QUEUE;
+use plimsoll_config::limits::{EVENT_QUEUE, HEARTBEAT_SILENCE};
 use plimsoll_config::units::{Millis, Tokens};
 use plimsoll_decide::admission::{Admission, Cancelled, Capacity, DenyReason, Facts, RequestId, Verdict};
 use plimsoll_decide::lifecycle::{self, Action, ErrorClass, Exit, Generation, Lifecycle, State, WorkerEvent};
@@ -51,6 +51,7 @@ pub(crate) fn start(setup: Setup) -> io::Result<(Handle, JoinHandle<()>)> {
         ready: false,
         state: "absent",
         reason: "starting".into(),
+        heard: None,
         n_ctx: None,
         backend: String::new(),
         load_ms: 0,
@@ -169,7 +170,17 @@ impl Owner {
 
     fn publish(&self) {
         let (state, reason) = (self.lifecycle.state().name(), self.lifecycle.sentence());
-        let ready = matches!(self.lifecycle.state(), State::Ready(_));
+        let heard = match self.lifecycle.state() {
+            State::Ready(ready) => Some(Millis(ready.silent_until.0.saturating_sub(HEARTBEAT_SILENCE.0))),
+            State::Absent
+            | State::Checking(_)
+            | State::Starting(_)
+            | State::Draining(_)
+            | State::Stopping(_)
+            | State::Backoff { .. }
+            | State::Failed(_) => None,
+        };
+        let ready = heard.is_some();
         let n_ctx = self.admission.capacity().n_ctx;
         self.status.send_if_modified(|status| {
             let is_news =
@@ -177,7 +188,7 @@ impl Owner {
             if status.state != state {
                 tracing::info!(state, "worker: {reason}");
             }
-            *status = Status { ready, state, reason, n_ctx, ..std::mem::take(status) };
+            *status = Status { ready, state, reason, heard, n_ctx, ..std::mem::take(status) };
             is_news
         });
     }

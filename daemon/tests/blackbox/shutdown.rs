@@ -4,7 +4,7 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 
 use crate::daemon::Setup;
-use crate::http::{PATIENCE, send};
+use crate::http::{PATIENCE, get, post, send};
 
 #[test]
 fn a_signal_ends_an_idle_daemon_and_its_worker() {
@@ -58,6 +58,11 @@ fn a_second_signal_cuts_the_drain_short() {
     let running = send(daemon.address, "POST", "/v1/completions", body.as_bytes());
     daemon.signal(Signal::SIGTERM);
     daemon.log.wait_for("state=\"draining\"");
+    assert_eq!(get(daemon.address, "/healthz").0, 200);
+    let (status, body) = get(daemon.address, "/readyz");
+    assert_eq!((status, &body["state"]), (503, &json!("draining")), "{body}");
+    let (status, body) = post(daemon.address, "/v1/completions", &json!({"prompt": "x"}));
+    assert_eq!((status, &body["error"]["code"]), (503, &json!("draining")), "{body}");
     daemon.signal(Signal::SIGTERM);
     assert!(running.events().join("\n").contains("\"error\""));
     assert_eq!(daemon.wait().code(), Some(0));
