@@ -45,13 +45,14 @@ pub fn plimsoll_worker() -> PathBuf {
     BINARIES.join("plimsoll-worker")
 }
 
-/// The folder of the binaries, in the profile of the running test. Built here, because cargo builds other packages' binaries
-/// for nobody; when they are fresh this takes a fraction of a second.
+/// The folder of the binaries, in the profile of the running test. Built here, because a test of one package can't ask cargo
+/// for another's binaries. With the same selection as a test run of the workspace: after one, all is fresh and this takes a
+/// fraction of a second; another selection has other features of the same crates, and would build them again.
 static BINARIES: LazyLock<PathBuf> = LazyLock::new(|| {
     let running = std::env::current_exe().unwrap_or_default();
     let folder = running.parent().and_then(Path::parent).unwrap_or(Path::new(".")).to_path_buf();
     let mut build = Command::new(env!("CARGO"));
-    build.current_dir(repository_root()).args(["build", "--locked", "--workspace", "--bins"]);
+    build.current_dir(repository_root()).args(["build", "--locked", "--workspace", "--all-targets"]);
     if folder.ends_with("release") {
         build.arg("--release");
     }
