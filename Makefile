@@ -8,9 +8,10 @@ LISTEN ?= 127.0.0.1:8080
 MODEL ?=
 # Where the tests find their Python packages; tests/src/python.rs knows the same folder.
 PYTHON_PACKAGES := target/python
+TOOLS := target/tools
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test lint deny doctest fetch-model fetch-test-models fetch-test-python tools
+.PHONY: help run build test lint dependencies advisories doctest fetch-model fetch-test-models fetch-test-python tools
 
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -25,22 +26,28 @@ run: build ## Fetch the default model, build in release, start the daemon.
 build: tools ## Build the daemon and the worker in release.
 	$(CARGO) build --locked --release -p plimsoll -p plimsoll-worker
 
-test: lint fetch-test-models fetch-test-python doctest ## Everything that CI runs.
+test: lint dependencies fetch-test-models fetch-test-python doctest ## Everything that CI runs.
 	@if $(CARGO) nextest --version >/dev/null 2>&1; \
 	then $(CARGO) nextest run --locked --workspace --no-fail-fast; \
 	else $(CARGO) test --locked --workspace --no-fail-fast --lib --bins --tests; fi
 
-lint: tools ## Formatting, clippy; cargo-deny and cargo-machete where they are installed.
+lint: tools ## Formatting and clippy.
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
-	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --locked check; else echo "cargo-deny is not installed: 'make deny' installs and runs it"; fi
-	@if $(CARGO) machete --version >/dev/null 2>&1; then $(CARGO) machete; fi
 
-deny: tools ## Install cargo-deny and cargo-machete (a few minutes) and run them.
-	@$(CARGO) deny --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-deny
-	@$(CARGO) machete --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-machete
-	$(CARGO) deny --locked check
-	$(CARGO) machete
+dependencies: $(TOOLS)/bin/cargo-deny $(TOOLS)/bin/cargo-machete ## Licences, bans, sources and unused dependencies (installs its tools into target/tools).
+	$(TOOLS)/bin/cargo-deny --locked check --hide-inclusion-graph bans licenses sources
+	$(TOOLS)/bin/cargo-machete
+
+advisories: $(TOOLS)/bin/cargo-deny ## Known vulnerabilities: needs the network, so it is not part of `make test`.
+	$(TOOLS)/bin/cargo-deny --locked check advisories
+
+# Without optimisation: they run for seconds and would build for minutes.
+$(TOOLS)/bin/cargo-deny:
+	$(CARGO) install --locked --debug --root $(TOOLS) cargo-deny@0.20.2
+
+$(TOOLS)/bin/cargo-machete:
+	$(CARGO) install --locked --debug --root $(TOOLS) cargo-machete@0.9.2
 
 doctest: tools
 	$(CARGO) test --locked --workspace --doc --quiet
