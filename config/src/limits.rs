@@ -148,7 +148,7 @@ pub const RECHECK_PAUSE: Millis = Millis::from_secs(5);
 /// start waits for room by default.
 pub const PARK_DEADLINE: Millis = Millis::from_secs(60);
 
-/// Deaths within [`DEATH_WINDOW`] after which nothing is started any more.
+/// Deaths within [`DEATH_WINDOW`] after which nothing is started until the oldest of them has left it.
 pub const MAX_DEATHS_IN_WINDOW: usize = 5;
 
 /// A death counts for this long. A worker that was well for this time has a clean record.

@@ -113,8 +113,7 @@ fn sampling(fields: &Fields) -> Result<Sampling, ApiError> {
             true => 0, // all
             false => fields.integer("top_k", 0..=u64::from(u32::MAX))?.map_or(plain.top_k, narrow),
         },
-        // The worker wants more than 0; the least there is keeps the likeliest token alone, which 0 means.
-        top_p: fields.number("top_p", 0.0..=1.0)?.unwrap_or(plain.top_p).max(f32::MIN_POSITIVE),
+        top_p: fields.number("top_p", 0.0..=1.0)?.unwrap_or(plain.top_p),
         min_p: fields.number("min_p", 0.0..=1.0)?.unwrap_or(plain.min_p),
         repeat_penalty: fields.number("repeat_penalty", 0.1..=10.0)?.unwrap_or(plain.repeat_penalty),
         repeat_last_n: fields.integer("repeat_last_n", 0..=u64::from(u32::MAX))?.map_or(plain.repeat_last_n, narrow),
