@@ -155,7 +155,7 @@ pub(crate) fn to_json(outcome: &Result<Plan, Refusal>) -> Value {
 }
 
 fn shortfalls(shortfalls: &[Shortfall]) -> Value {
-    shortfalls.iter().map(|short| json!({"account": short.account.to_string(), "bytes": short.bytes.0})).collect()
+    shortfalls.iter().map(|short| json!({"account": short.account.name(), "bytes": short.bytes.0})).collect()
 }
 
 fn knobs(knobs: &plimsoll_decide::plan::Knobs) -> Value {

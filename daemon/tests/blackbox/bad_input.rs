@@ -76,7 +76,7 @@ fn a_wrong_command_line_is_usage() {
 
 #[test]
 fn an_impossible_plan_keeps_the_daemon_up_with_the_reason() {
-    let mut daemon = Setup::with("host:\n  line: 256MiB\ncontext:\n  tokens: 4000000\n").start();
+    let mut daemon = Setup::with("host:\n  line: 256MiB\ncontext:\n  tokens: 2000000\n").start();
     daemon.log.wait_for("DOES NOT FIT");
     let (status, body) = crate::http::get(daemon.address, "/readyz");
     assert_eq!((status, &body["state"]), (503, &serde_json::json!("checking")), "{body}");
