@@ -257,7 +257,7 @@ mod tests {
     fn minus_one_and_zero_mean_what_other_local_servers_take_them_for() {
         let params = parse(&json!({"max_tokens": -1, "top_k": -1, "top_p": 0})).unwrap();
         assert_eq!((params.max_tokens, params.sampling.top_k), (Some(u32::MAX), 0));
-        assert!(params.sampling.top_p > 0.0 && params.sampling.top_p < 1e-30, "the worker refuses 0");
+        assert_eq!(params.sampling.top_p, 0.0, "the likeliest only");
         let params = parse(&json!({"max_tokens": 5, "max_completion_tokens": -1.0})).unwrap();
         assert_eq!(params.max_tokens, Some(u32::MAX), "the newer name wins");
     }
