@@ -1,9 +1,9 @@
 //! `perplexity`: how surprised the model is by a text. exp of the mean negative log-likelihood.
 //!
 //! The text is cut into windows of `--ctx` tokens without overlap; what is left over at the end is not used. A model that
-//! wants a BOS token gets it at the head of each window, in place of the window's first token of text. Of each window the second
-//! half is scored: tokens `ctx/2 + 1` to `ctx − 1`, each given all before it in its window. This is the convention that
-//! published figures use.
+//! wants a BOS token gets it at the head of each window, in place of the window's first token. Of each window the second half
+//! is scored: tokens `ctx/2 + 1` to `ctx − 1`, each given all before it in its window. llama.cpp's own tool also puts a BOS
+//! before the whole text, which shifts the windows by one token: on Gemma that is 0.3 %.
 
 use super::{OfflineError, load, session_of};
 use crate::cli::PerplexityArgs;
