@@ -4,13 +4,14 @@
 
 mod common;
 
+use common::data;
 use common::models::{bpe, id_of, with_tokens};
 use common::writer::{Gguf, V};
-use common::{GEMMA3, SMOLLM2, data, model_path};
 use plimsoll_model::file::ModelFile;
 use plimsoll_model::gguf::Header;
 use plimsoll_model::template::{ChatMessage, ChatTemplate, Piece, RenderOptions, TemplateError};
 use plimsoll_model::tokenizer::Tokenizer;
+use plimsoll_tests::places::Model;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::sync::LazyLock;
@@ -79,7 +80,7 @@ fn specials(pieces: &[Piece]) -> Vec<u32> {
 
 #[test]
 fn smollm2_writes_its_own_system_message() {
-    let file = ModelFile::open_header(&model_path(SMOLLM2)).unwrap();
+    let file = ModelFile::open_header(&Model::SmolLm2.path()).unwrap();
     let template = ChatTemplate::from_header(file.header()).unwrap();
     let tokenizer = Tokenizer::from_header(file.header()).unwrap();
     assert!(!template.is_fallback());
@@ -98,7 +99,7 @@ fn smollm2_writes_its_own_system_message() {
 
 #[test]
 fn gemma3_has_no_template_and_gets_its_own_turns() {
-    let file = ModelFile::open_header(&model_path(GEMMA3)).unwrap();
+    let file = ModelFile::open_header(&Model::Gemma3.path()).unwrap();
     let template = ChatTemplate::from_header(file.header()).unwrap();
     let gemma3 = Tokenizer::from_header(file.header()).unwrap();
     assert!(template.is_fallback());

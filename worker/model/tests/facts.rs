@@ -6,22 +6,22 @@ mod common;
 
 use common::models::{ARCHS, tiny};
 use common::writer::{Gguf, V};
-use common::{GEMMA3, SMOLLM2, model_path};
 use plimsoll_model::facts::{Arch, FactsError, KvType, ModelFacts, RopeScaling};
 use plimsoll_model::file::ModelFile;
 use plimsoll_model::gguf::{Header, TensorType};
+use plimsoll_tests::places::Model;
 
 fn facts(gguf: &Gguf) -> Result<ModelFacts, FactsError> {
     ModelFacts::from_header(&Header::parse(&gguf.bytes()).unwrap())
 }
 
-fn real(name: &str) -> ModelFacts {
-    ModelFacts::from_header(ModelFile::open_header(&model_path(name)).unwrap().header()).unwrap()
+fn real(model: Model) -> ModelFacts {
+    ModelFacts::from_header(ModelFile::open_header(&model.path()).unwrap().header()).unwrap()
 }
 
 #[test]
 fn smollm2() {
-    let f = real(SMOLLM2);
+    let f = real(Model::SmolLm2);
     assert_eq!((f.arch, f.n_layers, f.n_embd, f.n_ctx_train, f.n_vocab), (Arch::Llama, 30, 576, 8192, 49152));
     assert_eq!((f.rope.dim, f.rope.base, f.rope.scaling, f.rope.has_freq_factors), (64, 1e5, RopeScaling::None, false));
     let layer = f.layers[7];
@@ -43,7 +43,7 @@ fn smollm2() {
 
 #[test]
 fn gemma3_has_a_window_on_five_of_six_layers() {
-    let f = real(GEMMA3);
+    let f = real(Model::Gemma3);
     assert_eq!((f.arch, f.n_layers, f.n_embd, f.n_ctx_train, f.n_vocab), (Arch::Gemma3, 18, 640, 32768, 262_144));
     let global: Vec<_> = (0..18).filter(|i| f.layers[*i].window.is_none()).collect();
     assert_eq!(global, [5, 11, 17]);

@@ -6,10 +6,10 @@ mod common;
 
 use common::models::tiny;
 use common::writer::{Gguf, V, string};
-use common::{GEMMA3, SMOLLM2, model_path};
 use plimsoll_model::facts::ModelFacts;
 use plimsoll_model::file::{ModelFile, OpenError};
 use plimsoll_model::gguf::{GgufError, Header, TensorType};
+use plimsoll_tests::places::Model;
 use std::path::Path;
 
 #[test]
@@ -72,7 +72,7 @@ fn errors_name_the_field_and_its_offset() {
 
 #[test]
 fn the_real_files_are_read_as_the_reference_reads_them() {
-    let header = ModelFile::open(&model_path(SMOLLM2)).unwrap().header().clone();
+    let header = ModelFile::open(&Model::SmolLm2.path()).unwrap().header().clone();
     assert_eq!((header.version, header.metadata.len(), header.tensors.len()), (3, 33, 272));
     assert_eq!(header.data_offset_bytes, 1_785_664);
     let down = header.tensor("blk.0.ffn_down.weight").unwrap();
@@ -80,7 +80,7 @@ fn the_real_files_are_read_as_the_reference_reads_them() {
         (down.ty, &down.dims[..], down.offset_bytes),
         (TensorType::Q4_1, &[1536, 576][..], 31_868_992 - 1_785_664)
     );
-    let file = ModelFile::open(&model_path(GEMMA3)).unwrap();
+    let file = ModelFile::open(&Model::Gemma3.path()).unwrap();
     let header = file.header();
     assert_eq!((header.metadata.len(), header.tensors.len(), header.data_offset_bytes), (33, 236, 6_525_120));
     let tensor = file.tensor("blk.0.ffn_down.weight").unwrap();

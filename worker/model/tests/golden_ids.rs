@@ -4,12 +4,13 @@
 
 mod common;
 
-use common::{GEMMA3, SMOLLM2, data, model_path};
+use common::data;
 use plimsoll_model::file::ModelFile;
 use plimsoll_model::tokenizer::Tokenizer;
+use plimsoll_tests::places::Model;
 
-fn check(model: &str, file: &str) {
-    let tokenizer = Tokenizer::from_header(ModelFile::open_header(&model_path(model)).unwrap().header()).unwrap();
+fn check(model: Model, file: &str) {
+    let tokenizer = Tokenizer::from_header(ModelFile::open_header(&model.path()).unwrap().header()).unwrap();
     let golden: serde_json::Value = serde_json::from_str(&data(file)).unwrap();
     let pairs = golden["pairs"].as_array().unwrap();
     let mut wrong = Vec::new();
@@ -31,10 +32,10 @@ fn check(model: &str, file: &str) {
 
 #[test]
 fn smollm2() {
-    check(SMOLLM2, "smollm2-135m-instruct-q4_1.ids.json");
+    check(Model::SmolLm2, "smollm2-135m-instruct-q4_1.ids.json");
 }
 
 #[test]
 fn gemma3() {
-    check(GEMMA3, "gemma-3-270m-q4_k_m.ids.json");
+    check(Model::Gemma3, "gemma-3-270m-q4_k_m.ids.json");
 }

@@ -6,10 +6,10 @@ mod common;
 
 use common::models::{bpe, spm, tiny};
 use common::writer::{Gguf, V};
-use common::{GEMMA3, SMOLLM2, model_path};
 use plimsoll_model::file::ModelFile;
 use plimsoll_model::gguf::Header;
 use plimsoll_model::tokenizer::{Detokenizer, Stretch, Tokenizer};
+use plimsoll_tests::places::Model;
 use proptest::prelude::*;
 use std::io::Read;
 use std::sync::LazyLock;
@@ -18,11 +18,11 @@ fn of(gguf: &Gguf) -> Tokenizer {
     Tokenizer::from_header(&Header::parse(&gguf.bytes()).unwrap()).unwrap()
 }
 
-fn real(name: &str) -> Tokenizer {
-    Tokenizer::from_header(ModelFile::open_header(&model_path(name)).unwrap().header()).unwrap()
+fn real(model: Model) -> Tokenizer {
+    Tokenizer::from_header(ModelFile::open_header(&model.path()).unwrap().header()).unwrap()
 }
 
-static REAL: LazyLock<[Tokenizer; 2]> = LazyLock::new(|| [real(SMOLLM2), real(GEMMA3)]);
+static REAL: LazyLock<[Tokenizer; 2]> = LazyLock::new(|| [real(Model::SmolLm2), real(Model::Gemma3)]);
 
 #[test]
 fn ends_and_specials_of_the_real_models() {
@@ -85,7 +85,7 @@ fn longer_special_tokens_win_over_the_whole_text() {
 fn a_space_prefix_goes_before_texts_and_comes_off_again() {
     // The header alone.
     let mut bytes = vec![0; 6_525_120];
-    std::fs::File::open(model_path(GEMMA3)).unwrap().read_exact(&mut bytes).unwrap();
+    std::fs::File::open(Model::Gemma3.path()).unwrap().read_exact(&mut bytes).unwrap();
     let key = b"tokenizer.ggml.add_space_prefix";
     let at = bytes.windows(key.len()).position(|window| window == key).unwrap() + key.len() + 4;
     bytes[at] = 1;
