@@ -35,7 +35,7 @@ use placement::ExpertRow;
 
 pub use card::suggested_reserve;
 pub use machine::{
-    DiskReading, GpuProgram, GpuReading, MachineReading, Profile, Program, RankedExpert, Reaction, RequestStart,
+    CardReading, DiskReading, GpuProgram, MachineReading, Profile, Program, RankedExpert, Reaction, RequestStart,
 };
 pub use model::{Experts, KvLayer, LayerSizes, ModelSizes, Speculation};
 pub use offers::{Change, Offer};

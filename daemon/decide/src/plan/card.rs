@@ -9,7 +9,7 @@ use plimsoll_config::limits;
 use plimsoll_config::units::{Bytes, thousands};
 
 use super::load::{Choice, Inputs, Reserve};
-use super::machine::{GpuReading, RequestStart};
+use super::machine::{CardReading, RequestStart};
 use super::model::ModelSizes;
 use super::placement::{Part, by_gain_per_byte, take_parts};
 use super::wish::{Draft, Images, Policy};
@@ -83,7 +83,7 @@ struct Kept {
 }
 
 impl Kept {
-    fn new(inputs: Inputs<'_>, choice: &Choice, gpu: &GpuReading) -> Kept {
+    fn new(inputs: Inputs<'_>, choice: &Choice, gpu: &CardReading) -> Kept {
         let parts = reserve_parts(inputs.model, choice.draft);
         let mut kept = Kept { reserve: Bytes::ZERO, parts };
         kept.reserve = reserve(choice, gpu, kept.needed());
@@ -96,7 +96,7 @@ impl Kept {
 }
 
 /// The reserve of a choice.
-fn reserve(choice: &Choice, gpu: &GpuReading, parts: Bytes) -> Bytes {
+fn reserve(choice: &Choice, gpu: &CardReading, parts: Bytes) -> Bytes {
     let ample = match gpu.request_start {
         Some(seen) => suggested_reserve(seen),
         None => next_step(parts.saturating_add(limits::VRAM_LINE_FREE)),
@@ -109,12 +109,12 @@ fn reserve(choice: &Choice, gpu: &GpuReading, parts: Bytes) -> Bytes {
 }
 
 /// A card that we leave alone.
-pub(super) fn idle(gpu: &GpuReading) -> Account {
+pub(super) fn idle(gpu: &CardReading) -> Account {
     let line = gpu.total.saturating_sub(limits::VRAM_LINE_FREE);
     account(gpu, line, others(gpu))
 }
 
-fn account(gpu: &GpuReading, line: Bytes, entries: Vec<Entry>) -> Account {
+fn account(gpu: &CardReading, line: Bytes, entries: Vec<Entry>) -> Account {
     Account {
         id: AccountId::Vram(gpu.index),
         title: gpu.name.clone(),
@@ -125,7 +125,7 @@ fn account(gpu: &GpuReading, line: Bytes, entries: Vec<Entry>) -> Account {
 }
 
 /// Everybody else's bytes. Together they are what is in use, whatever the lists say: a list that says more is cut.
-fn others(gpu: &GpuReading) -> Vec<Entry> {
+fn others(gpu: &CardReading) -> Vec<Entry> {
     let mut left = gpu.total.saturating_sub(gpu.free);
     let mut entries = Vec::new();
     let mut push = |object, bytes: Bytes, detail: String| {
@@ -147,7 +147,7 @@ fn others(gpu: &GpuReading) -> Vec<Entry> {
 }
 
 /// What a choice costs on a card; `kv_layers` are the keys and values that it holds of each layer.
-pub(super) fn load(inputs: Inputs<'_>, choice: &Choice, gpu: &GpuReading, kv_layers: &[Bytes]) -> CardLoad {
+pub(super) fn load(inputs: Inputs<'_>, choice: &Choice, gpu: &CardReading, kv_layers: &[Bytes]) -> CardLoad {
     let kept = Kept::new(inputs, choice, gpu);
     match inputs.row.len() {
         0 => layers_by_gain(inputs, choice, gpu, kv_layers, &kept),
@@ -156,7 +156,7 @@ pub(super) fn load(inputs: Inputs<'_>, choice: &Choice, gpu: &GpuReading, kv_lay
 }
 
 /// A card with nothing of ours on it.
-fn unused(inputs: Inputs<'_>, gpu: &GpuReading, kept: &Kept) -> CardLoad {
+fn unused(inputs: Inputs<'_>, gpu: &CardReading, kept: &Kept) -> CardLoad {
     CardLoad {
         index: gpu.index,
         account: idle(gpu),
@@ -174,7 +174,7 @@ fn unused(inputs: Inputs<'_>, gpu: &GpuReading, kept: &Kept) -> CardLoad {
 }
 
 /// A model with experts: every dense weight is on the card, and the cache gets what the reserve leaves.
-fn expert_cache(inputs: Inputs<'_>, choice: &Choice, gpu: &GpuReading, kv_layers: &[Bytes], kept: &Kept) -> CardLoad {
+fn expert_cache(inputs: Inputs<'_>, choice: &Choice, gpu: &CardReading, kv_layers: &[Bytes], kept: &Kept) -> CardLoad {
     let model = inputs.model;
     let layers = model.layers.iter().map(|layer| layer.dense);
     let dense: Bytes = layers.chain([model.output, images(model, choice)]).sum();
@@ -224,7 +224,13 @@ fn expert_cache(inputs: Inputs<'_>, choice: &Choice, gpu: &GpuReading, kv_layers
 }
 
 /// A dense model: the layers that save the most time for their bytes, as many as fit beside the reserve.
-fn layers_by_gain(inputs: Inputs<'_>, choice: &Choice, gpu: &GpuReading, kv_layers: &[Bytes], kept: &Kept) -> CardLoad {
+fn layers_by_gain(
+    inputs: Inputs<'_>,
+    choice: &Choice,
+    gpu: &CardReading,
+    kv_layers: &[Bytes],
+    kept: &Kept,
+) -> CardLoad {
     let images = images(inputs.model, choice);
     let fixed = [gpu.context, kept.reserve, images].into_iter().sum();
     let row = by_gain_per_byte(candidates(inputs.model, gpu, kv_layers));
@@ -269,7 +275,7 @@ fn layers_by_gain(inputs: Inputs<'_>, choice: &Choice, gpu: &GpuReading, kv_laye
 }
 
 /// What a card may hold of a dense model.
-fn candidates(model: &ModelSizes, gpu: &GpuReading, kv_layers: &[Bytes]) -> Vec<Part> {
+fn candidates(model: &ModelSizes, gpu: &CardReading, kv_layers: &[Bytes]) -> Vec<Part> {
     let gain = |place: usize, bytes: Bytes| match gpu.layer_gains_ns.is_empty() {
         true => bytes.0,
         false => gpu.layer_gains_ns.get(place).copied().unwrap_or(0),
@@ -286,7 +292,7 @@ fn candidates(model: &ModelSizes, gpu: &GpuReading, kv_layers: &[Bytes]) -> Vec<
 }
 
 /// The first three objects, as they are allocated: context, dense weights, keys and values.
-fn ours(gpu: &GpuReading, dense: Bytes, kv: Bytes, kv_detail: String) -> Vec<Entry> {
+fn ours(gpu: &CardReading, dense: Bytes, kv: Bytes, kv_detail: String) -> Vec<Entry> {
     let entry = |object, bytes, basis, detail| Entry { object, bytes, basis, detail };
     vec![
         entry(Object::Context, gpu.context, Basis::Estimated, "the driver's, for one process".to_owned()),

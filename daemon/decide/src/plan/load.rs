@@ -8,7 +8,7 @@ use plimsoll_config::limits;
 use plimsoll_config::units::{Bytes, Tokens, thousands};
 
 use super::card::{self, CardLoad};
-use super::machine::{GpuReading, MachineReading};
+use super::machine::{CardReading, MachineReading};
 use super::model::ModelSizes;
 use super::placement::{ExpertRow, Uses};
 use super::wish::{Draft, Images, KvSharing, Policy, Wish};
@@ -98,7 +98,7 @@ impl Load {
 
 impl Inputs<'_> {
     /// The card that is used: the one with the most free bytes, the first among equals.
-    pub(super) fn gpu(&self) -> Option<&GpuReading> {
+    pub(super) fn gpu(&self) -> Option<&CardReading> {
         self.machine.gpus.iter().max_by_key(|gpu| (gpu.free, std::cmp::Reverse(gpu.index)))
     }
 

@@ -2,6 +2,9 @@
 
 use plimsoll_config::units::{Bytes, Millis};
 
+use crate::gpu::GpuProcess;
+use crate::zero_check::Culprit;
+
 /// What the machine has. The default is a machine of nothing: fill in what was read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MachineReading {
@@ -16,7 +19,7 @@ pub struct MachineReading {
     /// The device of the model's file.
     pub disk: Option<DiskReading>,
     /// The cards. The plan uses the one with the most free bytes.
-    pub gpus: Vec<GpuReading>,
+    pub gpus: Vec<CardReading>,
     /// Which experts are used most, from earlier runs of this model.
     pub profile: Option<Profile>,
     /// How fast memory was seen to vanish, and how fast we answer.
@@ -45,9 +48,10 @@ pub struct DiskReading {
     pub bytes_per_second: Bytes,
 }
 
-/// One card.
+/// One card as a plan sees it: what is free, and who could make room. What a driver said word for word, and whether it can be
+/// believed, is [`crate::gpu::GpuReading`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GpuReading {
+pub struct CardReading {
     /// Its number, as the driver counts.
     pub index: u32,
     /// Its name.
@@ -78,6 +82,26 @@ pub struct GpuProgram {
     pub program: Program,
     /// Whether it belongs to the desktop of the stored baseline: nobody is asked to close that.
     pub is_desktop: bool,
+}
+
+/// The zero check's culprit, in place of its processes in the driver's list: what it names is what a refusal offers to close.
+///
+/// All of the program comes back, its part of the baseline too. Where the driver gives no figure nothing is promised.
+impl From<&Culprit> for GpuProgram {
+    fn from(culprit: &Culprit) -> GpuProgram {
+        GpuProgram { program: Program::from(&culprit.process), is_desktop: false }
+    }
+}
+
+impl From<&GpuProcess> for Program {
+    fn from(process: &GpuProcess) -> Program {
+        Program {
+            pid: process.pid,
+            name: process.program().to_owned(),
+            user: process.user.clone().unwrap_or_else(|| "unknown user".to_owned()),
+            bytes: process.bytes.unwrap_or_default(),
+        }
+    }
 }
 
 /// Free bytes when requests began.

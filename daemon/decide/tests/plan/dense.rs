@@ -3,7 +3,7 @@
 use plimsoll_config::config::Setting;
 use plimsoll_config::units::{Bytes, Tokens};
 use plimsoll_decide::ledger::{AccountId, Object};
-use plimsoll_decide::plan::{Cause, Change, GpuReading, MachineReading, ModelSizes, Note, Plan, Wish};
+use plimsoll_decide::plan::{CardReading, Cause, Change, MachineReading, ModelSizes, Note, Plan, Wish};
 use plimsoll_decide::render::{plan_text, refusal_text};
 
 use crate::fixtures::{dense_7b, fits, gib, listed, machine, mib, shortage, wish};
@@ -11,8 +11,8 @@ use crate::fixtures::{dense_7b, fits, gib, listed, machine, mib, shortage, wish}
 const GPU: AccountId = AccountId::Vram(0);
 
 /// A card of 8 GiB with so much of it free.
-fn card(free_mib: u64) -> GpuReading {
-    GpuReading {
+fn card(free_mib: u64) -> CardReading {
+    CardReading {
         index: 0,
         name: "card".to_owned(),
         total: gib(8),
@@ -26,7 +26,7 @@ fn card(free_mib: u64) -> GpuReading {
     }
 }
 
-fn with_card(gpu: GpuReading) -> MachineReading {
+fn with_card(gpu: CardReading) -> MachineReading {
     MachineReading { gpus: vec![gpu], host_bytes_per_second: Some(Bytes(20_000_000_000)), ..machine(32, 500) }
 }
 
@@ -73,14 +73,14 @@ fn a_card_too_small_for_a_layer_is_left_alone() {
 fn measured_gains_decide() {
     // The last layers save most; the output matrix nothing.
     let gains: Vec<u64> = (0..32).map(|layer| 1000 + layer).chain([0]).collect();
-    let gpu = GpuReading { layer_gains_ns: gains, ..card(940 + 3 * 184) };
+    let gpu = CardReading { layer_gains_ns: gains, ..card(940 + 3 * 184) };
     let plan = fits(&dense_7b(), &with_card(gpu), &wish_4k());
     assert_eq!((plan.placement.gpu_layers, plan.placement.output_on_gpu), (vec![29, 30, 31], false));
     // Half the bytes for a little less time are worth more.
     let mut model = dense_7b();
     model.layers[5].dense = mib(28);
     let gains = vec![1000; 33];
-    let gpu = GpuReading { layer_gains_ns: gains, ..card(940 + 92 + 184) };
+    let gpu = CardReading { layer_gains_ns: gains, ..card(940 + 92 + 184) };
     let plan = fits(&model, &with_card(gpu), &wish_4k());
     assert_eq!(plan.placement.gpu_layers, [5], "then the output's 128 save as much as a layer's 184");
     assert!(plan.placement.output_on_gpu);

@@ -3,7 +3,7 @@
 use plimsoll_config::config::{KvType, Setting};
 use plimsoll_config::units::{Bytes, Tokens};
 use plimsoll_decide::plan::{
-    Change, DiskReading, Draft, Experts, GpuProgram, GpuReading, KvLayer, KvSharing, LayerSizes, MachineReading, Mode,
+    CardReading, Change, DiskReading, Draft, Experts, GpuProgram, KvLayer, KvSharing, LayerSizes, MachineReading, Mode,
     ModelSizes, Offer, Plan, Policy, Profile, Program, RankedExpert, Refusal, Shortage, Speculation, Wish, plan,
 };
 
@@ -122,11 +122,11 @@ pub(crate) fn workstation_model() -> ModelSizes {
 
 /// The card, with so many bytes free beside the model's dense weights, its keys and values and the driver's context, and a
 /// desktop on it.
-pub(crate) fn workstation_card(model: &ModelSizes, free: Bytes) -> GpuReading {
+pub(crate) fn workstation_card(model: &ModelSizes, free: Bytes) -> CardReading {
     let dense: Bytes = model.layers.iter().map(|layer| layer.dense).chain([model.output]).sum();
     let kv = model.kv_bytes(KvType::Q8_0, Tokens(131_072)).expect("whole blocks");
     let context = mib(287);
-    GpuReading {
+    CardReading {
         index: 0,
         name: "RTX 4070".to_owned(),
         total: mib(12_282),
@@ -158,7 +158,7 @@ pub(crate) fn desktop() -> Vec<GpuProgram> {
 }
 
 /// The workstation with 62 GiB of memory, 10.1 of them foreign, and one card.
-pub(crate) fn workstation(gpu: GpuReading) -> MachineReading {
+pub(crate) fn workstation(gpu: CardReading) -> MachineReading {
     MachineReading {
         host_limit: gib(62),
         host_foreign: mib(10_342),

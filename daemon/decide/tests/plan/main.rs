@@ -5,5 +5,6 @@ mod fixtures;
 mod dense;
 mod host;
 mod properties;
+mod verdict;
 mod words;
 mod workstation;

@@ -5,7 +5,7 @@ use plimsoll_config::limits;
 use plimsoll_config::units::{Bytes, Tokens};
 use plimsoll_decide::ledger::AccountId;
 use plimsoll_decide::plan::{
-    Change, Draft, Experts, GpuProgram, GpuReading, Images, KvSharing, LayerSizes, MachineReading, Mode, ModelSizes,
+    CardReading, Change, Draft, Experts, GpuProgram, Images, KvSharing, LayerSizes, MachineReading, Mode, ModelSizes,
     Plan, Policy, Profile, RankedExpert, Refusal, Shortage, Speculation, Wish, plan,
 };
 use plimsoll_decide::render::{plan_text, refusal_text};
@@ -77,11 +77,11 @@ prop_compose! {
         context_mib in 0..500u64,
         reserved_mib in prop::option::of(0..200u64),
         programs in prop::collection::vec((0..4000u64, any::<bool>()), 0..5),
-    ) -> GpuReading {
+    ) -> CardReading {
         let programs = programs.into_iter().zip(100..).map(|((n_mib, is_desktop), pid)| GpuProgram {
             program: program(pid, "g", mib(n_mib)), is_desktop,
         });
-        GpuReading {
+        CardReading {
             index,
             name: "card".to_owned(),
             total: mib(total_mib),

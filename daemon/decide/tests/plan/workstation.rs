@@ -5,7 +5,7 @@ use plimsoll_config::limits;
 use plimsoll_config::units::{Bytes, Tokens};
 use plimsoll_decide::ledger::{AccountId, Object};
 use plimsoll_decide::plan::{
-    Adapt, Cause, Change, Combination, DiskVerdict, Draft, GpuProgram, GpuReading, Images, MachineReading, Mode,
+    Adapt, CardReading, Cause, Change, Combination, DiskVerdict, Draft, GpuProgram, Images, MachineReading, Mode,
     ModelSizes, Note, Plan, Policy, Refusal, RequestStart, Shortfall, Wish, plan, suggested_reserve,
 };
 use plimsoll_decide::render::{change_text, plan_text, refusal_text, summary};
@@ -235,7 +235,7 @@ fn a_resident_budget_adds_up_in_host_memory() {
     let per_token = model.kv_bytes(KvType::Q8_0, Tokens(1)).expect("whole blocks");
     let window = Tokens((mib(595).0 / per_token.0) as u32);
     let used = |foreign_mib, budget_gib| {
-        let card = GpuReading { free: mib(9915), ..workstation_card(&workstation_model(), Bytes::ZERO) };
+        let card = CardReading { free: mib(9915), ..workstation_card(&workstation_model(), Bytes::ZERO) };
         let machine = MachineReading { host_foreign: mib(foreign_mib), ..workstation(card) };
         let wish = Wish {
             kv_window: Some(Setting::Exactly(window)),
@@ -390,7 +390,7 @@ fn a_card_is_counted_by_its_free_bytes() {
 #[test]
 fn one_card_of_several_is_used() {
     let (model, mut machine) = with_free(CLEAN_FREE[1]);
-    let small = GpuReading { index: 1, free: gib(2), total: gib(4), ..machine.gpus[0].clone() };
+    let small = CardReading { index: 1, free: gib(2), total: gib(4), ..machine.gpus[0].clone() };
     machine.gpus.insert(0, small);
     let plan = fits(&model, &machine, &workstation_wish(1728));
     assert_eq!(plan.placement.gpu, Some(0));
