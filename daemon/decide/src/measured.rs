@@ -1,8 +1,9 @@
 //! How wrong plans were: after each start, planned against measured, object by object, and what the next plan learns from it.
 //!
 //! The error is a figure of the product, with a target of 2 %. What was planned and what came of it is kept, and corrects
-//! the next plan's *estimates*. What is computed exactly is never corrected: an error there is a mistake to be found, not
-//! to be learned. The caller makes the [`Reconciled`] account from what was measured, and stores [`Truth`] as it is.
+//! the next plan's *estimates*: the machine's reading brings it as [`Learned`]. What is computed exactly is never corrected:
+//! an error there is a mistake to be found, not to be learned. The caller makes the [`Reconciled`] account from what was
+//! measured, and stores [`Truth`] as it is.
 
 use std::collections::VecDeque;
 use std::fmt::Write;
@@ -210,6 +211,23 @@ impl Truth {
         let n_too_many = (self.pairs.len() + 1).saturating_sub(limits::MAX_MEASURED_OBJECTS);
         self.pairs.drain(..n_too_many);
         self.pairs.push((key, pairs));
+    }
+}
+
+/// What starts of one model taught: what a plan of it takes from [`Truth`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Learned {
+    /// The model's file.
+    pub model_hash: String,
+    /// What is known, of it and others.
+    pub truth: Truth,
+}
+
+impl Learned {
+    /// An estimate of this model in the light of its former starts; see [`Truth::corrected`].
+    pub(crate) fn corrected(&self, account: AccountId, object: Object, estimate: Bytes) -> Bytes {
+        let key = Key { model_hash: self.model_hash.clone(), account, object };
+        self.truth.corrected(&key, Basis::Estimated, estimate)
     }
 }
 

@@ -12,10 +12,11 @@
 //!                      └── one lever down ──none left──► Refusal: shortfalls, offers, what they reach together
 //! ```
 //!
-//! Read in this order: [`ModelSizes`], [`MachineReading`], [`Wish`], then `load` (what a choice costs), `card` (the same on
-//! a GPU), `placement` (which experts and layers lie where), `ladder`, `offers`, `forecast`.
+//! Read in this order: [`ModelSizes`], [`MachineReading`], [`Wish`], then `estimates`, `load` (what a choice costs), `card`
+//! (the same on a GPU), `placement` (which experts and layers lie where), `ladder`, `offers`, `forecast`.
 
 mod card;
+mod estimates;
 mod forecast;
 mod ladder;
 mod load;
@@ -72,6 +73,7 @@ pub fn plan(model: &ModelSizes, machine: &MachineReading, wish: &Wish) -> Result
         knobs,
         mode: wish.mode,
         forecast: forecast::forecast(inputs, &last),
+        estimates: inputs.uncorrected(&last.ledger),
         given_up,
         notes: notes(inputs, &last),
         rough_rule: model.rough_rule(kv.saturating_mul(n_contexts), knobs.max_sessions),

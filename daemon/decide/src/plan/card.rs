@@ -56,13 +56,14 @@ fn next_step(reserve: Bytes) -> Bytes {
 }
 
 /// What is allocated after the expert cache is sized. What the model lacks is not there.
-fn reserve_parts(model: &ModelSizes, draft: Draft) -> Vec<(Object, Bytes)> {
+fn reserve_parts(inputs: Inputs<'_>, gpu: &CardReading, draft: Draft) -> Vec<(Object, Bytes)> {
+    let model = inputs.model;
     let mut parts = Vec::new();
     if let Some(speculation) = model.speculation {
         parts.push((Object::VerifyArena, speculation.verify_arena));
         parts.push((Object::DraftHead, draft_head(model, draft)));
     }
-    parts.push((Object::PromptPath, model.prompt_path));
+    parts.push((Object::PromptPath, inputs.estimated(AccountId::Vram(gpu.index), Object::PromptPath)));
     parts.retain(|(_, bytes)| *bytes > Bytes::ZERO);
     parts
 }
@@ -84,7 +85,7 @@ struct Kept {
 
 impl Kept {
     fn new(inputs: Inputs<'_>, choice: &Choice, gpu: &CardReading) -> Kept {
-        let parts = reserve_parts(inputs.model, choice.draft);
+        let parts = reserve_parts(inputs, gpu, choice.draft);
         let mut kept = Kept { reserve: Bytes::ZERO, parts };
         kept.reserve = reserve(choice, gpu, kept.needed());
         kept
@@ -182,7 +183,7 @@ fn expert_cache(inputs: Inputs<'_>, choice: &Choice, gpu: &CardReading, kv_layer
     let reserve = kept.reserve;
     let head = draft_head(model, choice.draft);
     let signed = |bytes: Bytes| i128::from(bytes.0);
-    let free_bytes = signed(gpu.free) - signed(gpu.context) - signed(dense) - signed(kv);
+    let free_bytes = signed(gpu.free) - signed(context(inputs, gpu)) - signed(dense) - signed(kv);
     let start_bytes = free_bytes - signed(reserve) - signed(head);
     let (n_slots, floor) = match choice.policy {
         Policy::Strict | Policy::Wait => model.cache_floor(),
@@ -190,7 +191,7 @@ fn expert_cache(inputs: Inputs<'_>, choice: &Choice, gpu: &CardReading, kv_layer
     };
     let missing = signed(floor) - start_bytes;
 
-    let mut entries = ours(gpu, dense, kv, choice.kv_detail(inputs.wish.kv_sharing));
+    let mut entries = ours(context(inputs, gpu), dense, kv, choice.kv_detail(inputs.wish.kv_sharing));
     let (in_reserve, slack) = reserve_entries(kept);
     entries.extend(in_reserve);
     let kept_free = slack.min(limits::VRAM_LINE_FREE).min(gpu.total);
@@ -232,7 +233,7 @@ fn layers_by_gain(
     kept: &Kept,
 ) -> CardLoad {
     let images = images(inputs.model, choice);
-    let fixed = [gpu.context, kept.reserve, images].into_iter().sum();
+    let fixed = [context(inputs, gpu), kept.reserve, images].into_iter().sum();
     let row = by_gain_per_byte(candidates(inputs.model, gpu, kv_layers));
     let mut margin_bytes = 0;
     let (taken, shortfall) = match choice.gpu_layers {
@@ -261,7 +262,7 @@ fn layers_by_gain(
     let kv = layers.iter().map(|layer| kv_layers[*layer as usize]).sum();
 
     let detail = format!("{} of {} layers", layers.len(), inputs.model.layers.len());
-    let mut entries = ours(gpu, dense, kv, choice.kv_detail(inputs.wish.kv_sharing));
+    let mut entries = ours(context(inputs, gpu), dense, kv, choice.kv_detail(inputs.wish.kv_sharing));
     entries[1].detail = if has_output { format!("{detail} and the output") } else { detail };
     let (in_reserve, slack) = reserve_entries(kept);
     entries.extend(in_reserve);
@@ -292,13 +293,18 @@ fn candidates(model: &ModelSizes, gpu: &CardReading, kv_layers: &[Bytes]) -> Vec
 }
 
 /// The first three objects, as they are allocated: context, dense weights, keys and values.
-fn ours(gpu: &CardReading, dense: Bytes, kv: Bytes, kv_detail: String) -> Vec<Entry> {
+fn ours(context: Bytes, dense: Bytes, kv: Bytes, kv_detail: String) -> Vec<Entry> {
     let entry = |object, bytes, basis, detail| Entry { object, bytes, basis, detail };
     vec![
-        entry(Object::Context, gpu.context, Basis::Estimated, "the driver's, for one process".to_owned()),
+        entry(Object::Context, context, Basis::Estimated, "the driver's, for one process".to_owned()),
         entry(Object::DenseWeights, dense, Basis::Planned, String::new()),
         entry(Object::Kv, kv, Basis::Planned, kv_detail),
     ]
+}
+
+/// What the driver's context takes.
+fn context(inputs: Inputs<'_>, gpu: &CardReading) -> Bytes {
+    inputs.estimated(AccountId::Vram(gpu.index), Object::Context)
 }
 
 /// The image encoder's bytes on the card.

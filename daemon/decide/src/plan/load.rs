@@ -4,7 +4,6 @@
 //! another one by hand: what is shown is what was computed.
 
 use plimsoll_config::config::{KvType, Setting};
-use plimsoll_config::limits;
 use plimsoll_config::units::{Bytes, Tokens, thousands};
 
 use super::card::{self, CardLoad};
@@ -199,20 +198,21 @@ fn host(
         false => kv_layers.iter().enumerate().filter(|(layer, _)| !on_card(*layer)).map(|(_, bytes)| *bytes).sum(),
     };
     let entry = |object, bytes, basis, detail: &str| Entry { object, bytes, basis, detail: detail.to_owned() };
+    let estimated = |object, detail| entry(object, inputs.estimated(AccountId::Host, object), Basis::Estimated, detail);
     let images_on_card = card.is_some_and(|card| card.is_used) && choice.images == Images::Card;
     let images = model.image_encoder.filter(|_| !images_on_card).unwrap_or_default();
     let dense = model.dense_weights.saturating_sub(moved_to_card(model, card)).saturating_add(images);
     let mut entries = vec![
         entry(Object::DenseWeights, dense, Basis::Planned, ""),
         entry(Object::Kv, kv, Basis::Planned, &choice.kv_detail(inputs.wish.kv_sharing)),
-        entry(Object::Activations, model.activations, Basis::Estimated, "work buffers of the largest step"),
-        entry(Object::Service, limits::SERVICE_ESTIMATE, Basis::Estimated, "both processes beside tensors"),
+        estimated(Object::Activations, "work buffers of the largest step"),
+        estimated(Object::Service, "both processes beside tensors"),
     ];
     if card.is_some_and(|card| card.is_used && card.layers.len() == model.layers.len() && !has_window) {
         entries.retain(|entry| entry.object != Object::Kv); // all of it is on the card
     }
     if needs_staging(inputs, card) {
-        entries.push(entry(Object::Staging, limits::STAGING_ESTIMATE, Basis::Estimated, "bytes between tiers"));
+        entries.push(estimated(Object::Staging, "bytes between tiers"));
     }
     entries.push(entry(Object::Foreign, inputs.machine.host_foreign, Basis::Measured, "other programs"));
     Account {

@@ -3,6 +3,7 @@
 use plimsoll_config::units::{Bytes, Millis};
 
 use crate::gpu::GpuProcess;
+use crate::measured::Learned;
 use crate::zero_check::Culprit;
 
 /// What the machine has. The default is a machine of nothing: fill in what was read.
@@ -22,6 +23,8 @@ pub struct MachineReading {
     pub gpus: Vec<CardReading>,
     /// Which experts are used most, from earlier runs of this model.
     pub profile: Option<Profile>,
+    /// What earlier starts of this model showed of its estimates.
+    pub learned: Option<Learned>,
     /// How fast memory was seen to vanish, and how fast we answer.
     pub reaction: Option<Reaction>,
 }

@@ -1,11 +1,14 @@
 //! What comes out of planning: a plan with everything that it promises, or a refusal with everything that would help.
 
+use std::collections::BTreeMap;
+
 use plimsoll_config::config::KvType;
 use plimsoll_config::units::{Bytes, Tokens};
 
 use super::offers::{Change, Offer};
 use super::wish::{Draft, Images, Mode};
 use crate::ledger::{AccountId, Ledger};
+use crate::measured::Estimate;
 
 /// The knobs of one start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,6 +125,9 @@ pub struct Plan {
     pub placement: Placement,
     /// What it costs.
     pub ledger: Ledger,
+    /// What its estimated objects were estimated at, by account, before earlier starts corrected them. For
+    /// [`crate::measured::Truth::note`], so that no correction is learned from itself.
+    pub estimates: BTreeMap<AccountId, Vec<Estimate>>,
     /// What to expect.
     pub forecast: Forecast,
     /// What the ladder took of the best, in order of price.

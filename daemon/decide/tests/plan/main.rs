@@ -4,6 +4,7 @@ mod fixtures;
 
 mod dense;
 mod host;
+mod learned;
 mod properties;
 mod verdict;
 mod words;
