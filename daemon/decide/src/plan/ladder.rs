@@ -1,7 +1,8 @@
 //! What the planner gives up by itself when a wish does not fit: one lever at a time, in the order of price.
 //!
 //! A lever exists only where the wish left its value to us and this build has it. After each step everything is computed
-//! again; a step that does not help an account that is short is not taken.
+//! again; a step that does not help an account that is short is not taken. A cheap lever is at its end before a dear one
+//! moves; where the dear one then makes it superfluous, it is taken back.
 
 use plimsoll_config::config::Setting;
 use plimsoll_config::limits;
@@ -20,6 +21,20 @@ enum Lever {
     Images,
     DraftVocabulary,
     ResidentFloor,
+}
+
+impl Lever {
+    /// A choice with this lever back where it was in the best one.
+    fn restored(self, best: &Choice, choice: &Choice) -> Choice {
+        match self {
+            Lever::KvWindow => Choice { kv_window: best.kv_window, ..*choice },
+            Lever::Context => Choice { n_ctx: best.n_ctx, ..*choice },
+            Lever::Reserve => Choice { reserve: best.reserve, ..*choice },
+            Lever::Images => Choice { images: best.images, ..*choice },
+            Lever::DraftVocabulary => Choice { draft: best.draft, ..*choice },
+            Lever::ResidentFloor => Choice { resident: best.resident, ..*choice },
+        }
+    }
 }
 
 /// The cheapest first. A smaller window costs speed on long chats alone, a shorter context their beginnings, a smaller
@@ -89,10 +104,25 @@ pub(super) fn settle(inputs: Inputs<'_>) -> Option<(Load, Vec<Change>)> {
     Some(match lowered {
         None => (best, Vec::new()),
         Some(last) => {
+            let last = if last.fits() { take_back(inputs, &best.choice, last) } else { last };
             let given_up = given_up(&best, &last);
             (last, given_up)
         }
     })
+}
+
+/// Takes back what turned out not to be needed: the dearest first, each as far as it still fits. Once is enough: of the levers
+/// that are tried later none makes room for an earlier one, but images, and the resident budget grows by itself.
+fn take_back(inputs: Inputs<'_>, best: &Choice, mut last: Load) -> Load {
+    for lever in LADDER.into_iter().rev() {
+        let restored = lever.restored(best, &last.choice);
+        let downwards = std::iter::once(restored).chain(notches(inputs, lever, &restored));
+        let better = downwards.take_while(|choice| *choice != last.choice);
+        if let Some(load) = better.filter_map(|choice| load(inputs, &choice)).find(Load::fits) {
+            last = load;
+        }
+    }
+    last
 }
 
 /// The next step down that helps, and what it costs then. `None`: nothing that we may change makes room.

@@ -4,6 +4,7 @@ mod fixtures;
 
 mod dense;
 mod host;
+mod ladder;
 mod learned;
 mod properties;
 mod verdict;

@@ -5,8 +5,8 @@ use plimsoll_config::limits;
 use plimsoll_config::units::{Bytes, Tokens};
 use plimsoll_decide::ledger::AccountId;
 use plimsoll_decide::plan::{
-    CardReading, Change, Draft, Experts, GpuProgram, Images, KvSharing, LayerSizes, MachineReading, Mode, ModelSizes,
-    Plan, Policy, Profile, RankedExpert, Refusal, Shortage, Speculation, Wish, plan,
+    CardReading, Change, Draft, Experts, GpuProgram, Images, Knobs, KvSharing, LayerSizes, MachineReading, Mode,
+    ModelSizes, Plan, Policy, Profile, RankedExpert, Refusal, Speculation, Wish, plan,
 };
 use plimsoll_decide::render::{plan_text, refusal_text};
 use proptest::prelude::*;
@@ -76,6 +76,8 @@ prop_compose! {
         used_permille in prop_oneof![0..200u64, 0..1000u64],
         context_mib in 0..500u64,
         reserved_mib in prop::option::of(0..200u64),
+        // For at most 12 layers and the output, or not for all of them.
+        layer_gains_ns in prop_oneof![Just(Vec::new()), prop::collection::vec(0..50_000u64, 1..14)],
         programs in prop::collection::vec((0..4000u64, any::<bool>()), 0..5),
     ) -> CardReading {
         let programs = programs.into_iter().zip(100..).map(|((n_mib, is_desktop), pid)| GpuProgram {
@@ -91,7 +93,7 @@ prop_compose! {
             programs: programs.collect(),
             bytes_per_second: Some(Bytes(300_000_000_000)),
             request_start: None,
-            layer_gains_ns: Vec::new(),
+            layer_gains_ns,
         }
     }
 }
@@ -198,20 +200,22 @@ fn at_the_edge(model: &ModelSizes, machine: MachineReading, wish: &Wish, host: u
 
 /// Half of the cases are wild, half are where a little more or less decides.
 fn any_case() -> impl Strategy<Value = (ModelSizes, MachineReading, Wish)> {
-    let wild = any_model().prop_flat_map(|model| {
-        let machine = any_machine(&model);
+    // Boxed: what makes a model and a machine is more than a thread's stack holds several times over.
+    let wild = any_model().boxed().prop_flat_map(|model| {
+        let machine = any_machine(&model).boxed();
         (Just(model), machine, any_wish())
     });
     let edge = any_model()
+        .boxed()
         .prop_flat_map(|model| {
-            let machine = any_machine(&model);
+            let machine = any_machine(&model).boxed();
             (Just(model), machine, open_wish(), 0..1500u64, 0..1000u64)
         })
         .prop_map(|(model, machine, wish, host, card)| {
             let machine = at_the_edge(&model, machine, &wish, host, card);
             (model, machine, wish)
         });
-    prop_oneof![wild, edge]
+    prop_oneof![wild.boxed(), edge.boxed()]
 }
 
 /// The machine and the wish after a change was made.
@@ -238,11 +242,9 @@ fn made(change: &Change, machine: &MachineReading, wish: &Wish) -> (MachineReadi
     (machine, wish)
 }
 
-/// The wish with what the ladder chose written down, and whether all of it is told: the knobs of a card that is not in use
-/// are not.
-fn as_chosen(shortage: &Shortage, model: &ModelSizes, machine: &MachineReading, wish: &Wish) -> (Wish, bool) {
-    let knobs = &shortage.knobs;
-    let pinned = Wish {
+/// The wish with what the ladder chose written down.
+fn as_chosen(knobs: &Knobs, wish: &Wish) -> Wish {
+    Wish {
         context: Setting::Exactly(knobs.n_ctx),
         kv_window: knobs.kv_window.map(Setting::Exactly).or(wish.kv_window),
         reserve: match wish.mode {
@@ -252,8 +254,24 @@ fn as_chosen(shortage: &Shortage, model: &ModelSizes, machine: &MachineReading, 
         images: knobs.images.map_or(wish.images, Setting::Exactly),
         draft: knobs.draft.map_or(wish.draft, Setting::Exactly),
         ..*wish
-    };
-    (pinned, machine.gpus.is_empty() || model.n_experts() > 0)
+    }
+}
+
+/// The wish with one lever left to the planner again; `reserve` is what the wish had of it.
+fn left_to_us(change: &Change, wish: Wish, reserve: Setting<Bytes>) -> Wish {
+    match change {
+        Change::KvWindow { .. } => Wish { kv_window: Some(Setting::Auto), ..wish },
+        Change::Context { .. } => Wish { context: Setting::Auto, ..wish },
+        Change::Reserve { .. } => Wish { reserve, ..wish },
+        Change::Images { .. } => Wish { images: Setting::Auto, ..wish },
+        // A smaller draft head makes an automatic reserve smaller too.
+        Change::Draft { .. } => Wish { draft: Setting::Auto, reserve, ..wish },
+        Change::ResidentBudget { .. }
+        | Change::CloseProgram { .. }
+        | Change::Sessions { .. }
+        | Change::KvType { .. }
+        | Change::GpuLayers { .. } => wish,
+    }
 }
 
 /// What an account lacks by a refusal; 0 where it fits.
@@ -266,16 +284,47 @@ fn short(outcome: &Result<Plan, Refusal>, account: AccountId) -> Bytes {
     }
 }
 
-/// Whether `b` is at least as good as `a`: first by what the ladder gave up, then by where the experts lie. A longer context
-/// takes room from experts, so that the second counts only where the first is the same.
-fn is_no_worse(a: &Plan, b: &Plan) -> Result<(), TestCaseError> {
-    prop_assert!(b.knobs.n_ctx >= a.knobs.n_ctx, "{:?} then {:?}", a.knobs, b.knobs);
-    prop_assert!(b.given_up.len() <= a.given_up.len(), "{:?} then {:?}", a.given_up, b.given_up);
-    if let (Some(a_experts), Some(b_experts)) = (a.placement.experts, b.placement.experts)
-        && a.given_up == b.given_up
-    {
+/// How far each lever was moved, the dearest first: of two plans the one with less of the dearest is the better one.
+fn sacrifice(plan: &Plan) -> [u64; 6] {
+    let mut moved = [0; 6];
+    for change in &plan.given_up {
+        let (place, by) = match change {
+            Change::ResidentBudget { from, to } => (0, from.0 - to.0),
+            Change::Draft { .. } => (1, 1),
+            Change::Images { .. } => (2, 1),
+            Change::Reserve { .. } => (3, 1),
+            Change::Context { from, to } => (4, u64::from(from.0 - to.0)),
+            Change::KvWindow { from, to } => (5, u64::from(from.0 - to.0)),
+            Change::CloseProgram { .. }
+            | Change::Sessions { .. }
+            | Change::KvType { .. }
+            | Change::GpuLayers { .. } => panic!("the ladder has no such lever: {change:?}"),
+        };
+        moved[place] = by;
+    }
+    moved
+}
+
+/// The time of a token that the layers on the card save.
+fn saved_ns(plan: &Plan, model: &ModelSizes, gpu: &CardReading) -> u64 {
+    let gain = |place: usize| gpu.layer_gains_ns.get(place).copied().unwrap_or(0);
+    let output = if plan.placement.output_on_gpu { gain(model.layers.len()) } else { 0 };
+    plan.placement.gpu_layers.iter().map(|layer| gain(*layer as usize)).sum::<u64>() + output
+}
+
+/// Whether `b` is at least as good as `a`: first by what the ladder gave up, then by where the experts and layers lie. A
+/// longer context takes room from experts, so that the second counts only where the first is the same.
+fn is_no_worse(a: &Plan, b: &Plan, model: &ModelSizes, machine: &MachineReading) -> Result<(), TestCaseError> {
+    prop_assert!(sacrifice(b) <= sacrifice(a), "{:?} then {:?}", a.given_up, b.given_up);
+    if sacrifice(a) != sacrifice(b) {
+        return Ok(());
+    }
+    if let (Some(a_experts), Some(b_experts)) = (a.placement.experts, b.placement.experts) {
         prop_assert!(b_experts.n_file_only <= a_experts.n_file_only, "{:?} then {:?}", a_experts, b_experts);
         prop_assert!(b_experts.n_cached >= a_experts.n_cached, "{:?} then {:?}", a_experts, b_experts);
+    } else if let Some(gpu) = machine.gpus.first() {
+        let (before, after) = (saved_ns(a, model, gpu), saved_ns(b, model, gpu));
+        prop_assert!(after >= before, "{before} ns saved by {:?}, then {after} by {:?}", a.placement, b.placement);
     }
     Ok(())
 }
@@ -371,9 +420,28 @@ proptest! {
         let Ok(before) = plan(&model, &machine, &wish) else { return Ok(()) };
         for machine in grown(&machine, by_mib) {
             match plan(&model, &machine, &wish) {
-                Ok(after) => is_no_worse(&before, &after)?,
+                Ok(after) => is_no_worse(&before, &after, &model, &machine)?,
                 Err(refusal) => prop_assert!(false, "it fitted before:\n{}", refusal_text(&refusal)),
             }
+        }
+    }
+
+    #[test]
+    fn nothing_is_given_up_in_vain((model, machine, wish) in any_case()) {
+        let Ok(chosen) = plan(&model, &machine, &wish) else { return Ok(()) };
+        if chosen.placement.gpu.is_none() && !machine.gpus.is_empty() {
+            return Ok(()); // the knobs of a card that is not in use are not told
+        }
+        // With all others written as they were chosen, each lever goes as far again.
+        let lever = |change: &Change| std::mem::discriminant(change);
+        for change in &chosen.given_up {
+            let alone = left_to_us(change, as_chosen(&chosen.knobs, &wish), wish.reserve);
+            let Ok(again) = plan(&model, &machine, &alone) else {
+                prop_assert!(false, "it fitted before");
+                continue;
+            };
+            prop_assert!(again.given_up.iter().any(|other| lever(other) == lever(change)), "{change:?} of {:?}", chosen.given_up);
+            prop_assert_eq!(again.knobs, chosen.knobs, "{:?}", change);
         }
     }
 
@@ -381,7 +449,9 @@ proptest! {
     fn an_offer_frees_what_it_says((model, machine, wish) in any_case()) {
         let outcome = plan(&model, &machine, &wish);
         let Err(Refusal::DoesNotFit(shortage)) = &outcome else { return Ok(()) };
-        let (pinned, is_told) = as_chosen(shortage, &model, &machine, &wish);
+        let pinned = as_chosen(&shortage.knobs, &wish);
+        // The knobs of a card that is not in use are not told.
+        let is_told = machine.gpus.is_empty() || model.n_experts() > 0;
         for offer in &shortage.offers {
             prop_assert!(offer.frees > Bytes::ZERO && !offer.change.price().is_empty());
             let (then_machine, then_wish) = made(&offer.change, &machine, &wish);
