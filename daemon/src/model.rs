@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
+use plimsoll::sizes::sizes;
 use plimsoll_config::config::KvType;
-use plimsoll_config::limits::DEFAULT_PREFILL_CHUNK;
-use plimsoll_config::units::{Bytes, Tokens};
-use plimsoll_decide::plan::{Experts, KvLayer, LayerSizes, ModelSizes};
-use plimsoll_model::facts::{self, LayerFacts, ModelFacts};
+use plimsoll_config::units::Bytes;
+use plimsoll_decide::plan::ModelSizes;
+use plimsoll_model::facts::ModelFacts;
 use plimsoll_model::file::{HeaderFile, ModelFile};
 use plimsoll_model::gguf::Header;
 
@@ -113,44 +113,6 @@ fn title(path: &Path, facts: &ModelFacts, file_bytes: u64) -> String {
     let name = facts.name.clone().unwrap_or_else(|| path.display().to_string());
     let kind = facts.file_type_name().map_or_else(String::new, |kind| format!(" · {kind}"));
     format!("{name} · {}{kind} · {}", facts.arch.name(), Bytes(file_bytes))
-}
-
-fn sizes(header: &Header, facts: &ModelFacts, file_bytes: u64) -> ModelSizes {
-    let tensor = |name: &str| {
-        let found = header.tensors.iter().find(|tensor| tensor.name == name);
-        Bytes(found.map_or(0, |tensor| tensor.n_bytes))
-    };
-    let token_embedding = tensor("token_embd.weight");
-    let layer = |layer: &LayerFacts| LayerSizes {
-        dense: Bytes(layer.dense_bytes),
-        kv: kv_layer(facts, layer),
-        expert: layer.experts.map(|experts| Bytes(experts.n_bytes())),
-    };
-    ModelSizes {
-        file_bytes: Bytes(file_bytes),
-        dense_weights: Bytes(facts.dense_weight_bytes),
-        token_embedding,
-        output: if facts.tied_head { token_embedding } else { tensor("output.weight") },
-        layers: facts.layers.iter().map(layer).collect(),
-        // No card yet: a prompt's chunk borrows no slots and allocates nothing there.
-        experts: facts.experts.map(|e| Experts { per_layer: e.n_experts, top_k: e.top_k, loan_slots: 0 }),
-        n_ctx_train: Tokens(facts.n_ctx_train),
-        activations: Bytes(facts.activation_bytes(DEFAULT_PREFILL_CHUNK, 1)),
-        prompt_path: Bytes::ZERO,
-        image_encoder: None,
-        speculation: None,
-    }
-}
-
-/// Block types exist only where every head is made of whole blocks.
-fn kv_layer(facts: &ModelFacts, layer: &LayerFacts) -> KvLayer {
-    let of = |kv_type| facts.kv_type_fits(kv_type).then(|| Bytes(layer.kv_bytes_per_token(kv_type)));
-    KvLayer {
-        f16: Bytes(layer.kv_bytes_per_token(facts::KvType::F16)),
-        q8_0: of(facts::KvType::Q8_0),
-        q4_0: of(facts::KvType::Q4_0),
-        window: layer.window.map(Tokens),
-    }
 }
 
 /// Says whether two answers came from the same build, file and KV type: FNV-1a over them. Not a proof, a hint.

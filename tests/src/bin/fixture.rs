@@ -3,6 +3,7 @@
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use plimsoll_tests::fixture::experts::{Experts, Kind};
+use plimsoll_tests::fixture::hollow::Hollow;
 use plimsoll_tests::fixture::router;
 use plimsoll_tests::fixture::source::Source;
 use plimsoll_tests::fixture::tiny::{Tiny, Weights};
@@ -51,6 +52,16 @@ enum What {
         #[arg(long)]
         out: PathBuf,
     },
+    /// A model of a real shape without its weights, for `plimsoll plan`: qwen3-30b-a3b, workstation-moe, llama-2-7b or
+    /// gemma-3-12b.
+    Hollow {
+        /// Which of them.
+        #[arg(long, value_parser = hollow_of)]
+        shape: Hollow,
+        /// The file to write.
+        #[arg(long)]
+        out: PathBuf,
+    },
 }
 
 #[derive(Args)]
@@ -90,6 +101,11 @@ fn tiny_of(name: &str) -> Result<Tiny, String> {
     Tiny::from_name(name).ok_or_else(|| format!("unknown; the tiny models are {names}"))
 }
 
+fn hollow_of(name: &str) -> Result<Hollow, String> {
+    let names = Hollow::ALL.map(Hollow::name).join(", ");
+    Hollow::from_name(name).ok_or_else(|| format!("unknown; the shapes are {names}"))
+}
+
 fn main() -> Result<()> {
     match Arguments::parse().what {
         What::Moe { common, zipf } => {
@@ -105,6 +121,7 @@ fn main() -> Result<()> {
             };
             common.write(&source, Kind::Slices, routers)
         }
+        What::Hollow { shape, out } => Ok(shape.write(create(&out)?)?),
         What::Tiny { arch, weights, seed, out } => Ok(arch.write(weights, seed, create(&out)?)?),
     }
 }
