@@ -9,9 +9,13 @@ MODEL ?=
 # Where the tests find their Python packages; tests/src/python.rs knows the same folder.
 PYTHON_PACKAGES := target/python
 TOOLS := target/tools
+# What `make mutants` changes, which part of it, and the test programs that may notice (empty: all of daemon/decide's).
+FILES ?= daemon/decide/src/**
+SHARD ?= 0/1
+TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test lint dependencies advisories doctest fetch-model fetch-test-models fetch-test-python tools
+.PHONY: help run build test lint dependencies advisories mutants doctest fetch-model fetch-test-models fetch-test-python tools
 
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -42,9 +46,18 @@ dependencies: $(TOOLS)/bin/cargo-deny $(TOOLS)/bin/cargo-machete ## Licences, ba
 advisories: $(TOOLS)/bin/cargo-deny ## Known vulnerabilities: needs the network, so it is not part of `make test`.
 	$(TOOLS)/bin/cargo-deny --locked check advisories
 
+# Hours for all of it: a few seconds for each of more than a thousand changes. Not part of `make test`.
+mutants: $(TOOLS)/bin/cargo-mutants ## Changes of the pure code that no test notices: FILES=daemon/decide/src/gpu.rs, SHARD=0/4, TESTS=zero_check.
+	@set -ef; mkdir -p target/mutants; tool=cargo; if $(CARGO) nextest --version >/dev/null 2>&1; then tool=nextest; fi; \
+	CARGO_PROFILE_DEV_DEBUG=0 $(TOOLS)/bin/cargo-mutants mutants -p plimsoll-decide --test-tool $$tool --sharding round-robin --shard $(SHARD) \
+		-o target/mutants $(foreach file,$(FILES),--file '$(file)') $(foreach test,$(TESTS),--cargo-arg=--test=$(test))
+
 # Without optimisation: they run for seconds and would build for minutes.
 $(TOOLS)/bin/cargo-deny:
 	$(CARGO) install --locked --debug --root $(TOOLS) cargo-deny@0.20.2
+
+$(TOOLS)/bin/cargo-mutants:
+	$(CARGO) install --locked --debug --root $(TOOLS) cargo-mutants@27.1.0
 
 $(TOOLS)/bin/cargo-machete:
 	$(CARGO) install --locked --debug --root $(TOOLS) cargo-machete@0.9.2

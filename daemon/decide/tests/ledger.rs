@@ -58,6 +58,7 @@ fn slack_is_not_used_and_what_is_asked_beside_is_missing() {
     assert_eq!(account.object(Object::Foreign), Some(mib(2300)));
     assert_eq!(account.object(Object::Kv), None);
     assert_eq!((account.headroom(), account.shortfall()), (Some(mib(2986)), Bytes::ZERO));
+    assert!(Ledger { accounts: vec![account.clone()] }.fits());
     account.asked_beside = mib(3000);
     assert_eq!((account.headroom(), account.shortfall()), (Some(Bytes::ZERO), mib(14)));
     assert!(!Ledger { accounts: vec![account] }.fits());

@@ -89,6 +89,8 @@ fn what_was_written_is_kept_or_refused_but_never_changed() {
     let line = Wish { host_line: Setting::Exactly(Bytes(99 * GIB)), ..self::wish() };
     let note = Note::LineAboveLimit { line: Bytes(99 * GIB), limit: Bytes(64 * GIB) };
     assert_eq!(plan(&dense_7b(), &machine(64, 0), &line).expect("fits").notes, [note]);
+    let all = Wish { host_line: Setting::Exactly(Bytes(64 * GIB)), ..line };
+    assert_eq!(plan(&dense_7b(), &machine(64, 0), &all).expect("fits").notes, []);
 }
 
 /// 20 GiB of experts beside the 7B's dense weights.
