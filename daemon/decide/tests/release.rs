@@ -149,6 +149,18 @@ fn a_counter_that_is_frozen_for_8_s_has_not_begun() {
     is_released(look(&mut release, 8_200, 9_800, vec![]), 8_200);
 }
 
+/// The smallest worker that is waited for, and the smallest step that counts.
+#[test]
+fn a_worker_of_16_mib_is_waited_for_until_all_of_it_is_back() {
+    let before = reading(0, vec![card(0, 0, 597, vec![ours(16)])]);
+    let mut release = Release::new(leaver(), &before, END, limits::RELEASE_TIMEOUT);
+    is_waiting(
+        look(&mut release, 500, 612, vec![]),
+        "waiting for memory, 0.5 s: GPU 0: worker 4410 is listed no more, nothing of 16 MiB is back yet",
+    );
+    is_released(look(&mut release, 600, 613, vec![]), 600);
+}
+
 #[test]
 fn a_program_that_grows_meanwhile_does_not_keep_us_waiting() {
     let mut release = release();

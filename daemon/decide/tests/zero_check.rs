@@ -326,6 +326,16 @@ fn ours_is_leaving_and_somebody_else_is_dirty_is_dirty() {
     assert_eq!(culprits(&verdict), ["python3 (pid 812, alice)"]);
 }
 
+/// What has a name is within what is tolerated: then what is too much may well be ours, on its way back.
+#[test]
+fn names_for_no_more_than_the_tolerance_are_not_enough() {
+    let with_python = |n_mib: u64| {
+        let memory = card(DESKTOP_MIB + n_mib + 10, vec![process(812, "python3", n_mib)], desktop());
+        zero_check(NOW, &reading(memory), Some(&stored()), &[worker(4410, Standing::Gone, Millis(0))]).name()
+    };
+    assert_eq!((with_python(256), with_python(257)), ("releasing", "dirty"));
+}
+
 #[test]
 fn a_pid_that_was_given_out_again_is_somebody_elses() {
     let mut reused = process(4410, "python3", 2_560);

@@ -32,7 +32,7 @@ impl Lever {
             Lever::Reserve => Choice { reserve: best.reserve, ..*choice },
             Lever::Images => Choice { images: best.images, ..*choice },
             Lever::DraftVocabulary => Choice { draft: best.draft, ..*choice },
-            Lever::ResidentFloor => Choice { resident: best.resident, ..*choice },
+            Lever::ResidentFloor => *choice, // the budget is what is left: it grows by itself
         }
     }
 }
@@ -111,8 +111,8 @@ pub(super) fn settle(inputs: Inputs<'_>) -> Option<(Load, Vec<Change>)> {
     })
 }
 
-/// Takes back what turned out not to be needed: the dearest first, each as far as it still fits. Once is enough: of the levers
-/// that are tried later none makes room for an earlier one, but images, and the resident budget grows by itself.
+/// Takes back what turned out not to be needed: the dearest first, each as far as it still fits. Once is enough, because none
+/// of the levers that are tried later makes room for an earlier one.
 fn take_back(inputs: Inputs<'_>, best: &Choice, mut last: Load) -> Load {
     for lever in LADDER.into_iter().rev() {
         let restored = lever.restored(best, &last.choice);

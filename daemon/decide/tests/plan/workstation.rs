@@ -6,13 +6,14 @@ use plimsoll_config::units::{Bytes, Tokens};
 use plimsoll_decide::ledger::{AccountId, Object};
 use plimsoll_decide::plan::{
     Adapt, CardReading, Cause, Change, Combination, DiskVerdict, Draft, GpuProgram, Images, MachineReading, Mode,
-    ModelSizes, Note, Plan, Policy, Refusal, RequestStart, Shortfall, Wish, plan, suggested_reserve,
+    ModelSizes, Note, Plan, Policy, Profile, RankedExpert, Refusal, RequestStart, Shortfall, Wish, plan,
+    suggested_reserve,
 };
 use plimsoll_decide::render::{change_text, plan_text, refusal_text, summary};
 
 use crate::fixtures::{
-    LARGE_EXPERT, falling_profile, fits, gib, listed, mib, program, shortage, workstation, workstation_card,
-    workstation_model, workstation_wish,
+    EXPERTS_PER_LAYER, LARGE_EXPERT, falling_profile, fits, gib, listed, mib, program, shortage, workstation,
+    workstation_card, workstation_model, workstation_wish,
 };
 
 const GPU: AccountId = AccountId::Vram(0);
@@ -313,6 +314,11 @@ fn what_a_token_reads_of_the_file_is_foretold() {
     assert_eq!(Some(wrong), blind.forecast.speed.map(|speed| speed.full_context));
     // The experts that a token uses of host memory, at 60 GB/s, take 14 ms: more than 5.29 GiB of dense weights at 504.
     assert!((3900..4100).contains(&speed.full_context.hundredths), "{speed:?}");
+    // A profile that knows no favourite can't be wrong.
+    let alike = |layer: u32| vec![RankedExpert { layer, uses: 7 }; EXPERTS_PER_LAYER as usize];
+    machine.profile = Some(Profile { ranked: (0..48).flat_map(alike).collect() });
+    let speed = fits(&model, &machine, &wish).forecast.speed.expect("all tiers were measured");
+    assert_eq!((speed.full_context, speed.if_profile_is_wrong), (wrong, None));
     // Without the disk's figure there is no speed, and no verdict.
     machine.disk = None;
     let unmeasured = fits(&model, &machine, &wish).forecast;
