@@ -5,8 +5,8 @@ use plimsoll_config::limits;
 use plimsoll_config::units::{Bytes, Tokens};
 use plimsoll_decide::ledger::{AccountId, Object};
 use plimsoll_decide::plan::{
-    Adapt, CardReading, Cause, Change, Combination, DiskVerdict, Draft, GpuProgram, Images, MachineReading, Mode,
-    ModelSizes, Note, Plan, Policy, Profile, RankedExpert, Refusal, RequestStart, Shortfall, Wish, plan,
+    Adapt, CardReading, Cause, Change, Combination, DiskVerdict, Draft, Experts, GpuProgram, Images, MachineReading,
+    Mode, ModelSizes, Note, Plan, Policy, Profile, RankedExpert, Refusal, RequestStart, Shortfall, Wish, plan,
     suggested_reserve,
 };
 use plimsoll_decide::render::{change_text, plan_text, refusal_text, summary};
@@ -450,6 +450,16 @@ fn images_are_read_where_there_is_room() {
     let roomy = ModelSizes { image_encoder: Some(mib(600)), ..model };
     let plan = fits(&roomy, &machine, &written);
     assert_eq!(plan.ledger.account(GPU).and_then(|card| card.object(Object::DenseWeights)), Some(mib(6017)));
+}
+
+/// Shares of nothing are none: a header may say that a token uses no expert.
+#[test]
+fn experts_that_no_token_uses_have_no_share() {
+    let (mut model, mut machine) = with_free(CLEAN_FREE[1]);
+    machine.profile = Some(falling_profile(&model));
+    model.experts = model.experts.map(|experts| Experts { top_k: 0, ..experts });
+    let tier = fits(&model, &machine, &workstation_wish(1728)).forecast.file_tier.expect("13 GiB are in the file");
+    assert_eq!((tier.uses_permille, tier.reads_per_token), (None, Bytes::ZERO));
 }
 
 /// A profile of another model, or a damaged one, places what it can.
