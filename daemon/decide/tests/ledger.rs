@@ -61,7 +61,10 @@ fn slack_is_not_used_and_what_is_asked_beside_is_missing() {
     assert!(Ledger { accounts: vec![account.clone()] }.fits());
     account.asked_beside = mib(3000);
     assert_eq!((account.headroom(), account.shortfall()), (Some(Bytes::ZERO), mib(14)));
-    assert!(!Ledger { accounts: vec![account] }.fits());
+    assert!(!Ledger { accounts: vec![account.clone()] }.fits());
+    // Nothing is asked for any more once it runs.
+    let running = reconcile(&account, &Measured { used: account.used(), objects: Vec::new() }).account(&account);
+    assert_eq!((running.asked_beside, running.used()), (Bytes::ZERO, account.used()));
 }
 
 #[test]

@@ -109,6 +109,7 @@ fn there_are_no_ghosts() {
     let dense = plan(&dense_7b(), &machine(64, 500), &wish()).expect("fits");
     assert!(dense.ledger.account(AccountId::Vram(0)).is_none());
     assert!(!objects(&dense).contains(&Object::ExpertResident));
+    assert_eq!(dense.placement.experts, None);
     let moe = fits(&moe_20g(), &machine(64, 500), &wish());
     use Object::{Activations, DenseWeights, ExpertResident, Foreign, Kv, Service, Staging};
     assert_eq!(objects(&moe), [ExpertResident, DenseWeights, Kv, Activations, Service, Foreign]);

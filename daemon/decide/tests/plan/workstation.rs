@@ -5,9 +5,9 @@ use plimsoll_config::limits;
 use plimsoll_config::units::{Bytes, Tokens};
 use plimsoll_decide::ledger::{AccountId, Object};
 use plimsoll_decide::plan::{
-    Adapt, CardReading, Cause, Change, Combination, DiskVerdict, Draft, Experts, GpuProgram, Images, MachineReading,
-    Mode, ModelSizes, Note, Plan, Policy, Profile, RankedExpert, Refusal, RequestStart, Shortfall, Wish, plan,
-    suggested_reserve,
+    Adapt, CardReading, Cause, Change, Combination, DiskReading, DiskVerdict, Draft, Experts, GpuProgram, Images,
+    MachineReading, Mode, ModelSizes, Note, Plan, Policy, Profile, RankedExpert, Refusal, RequestStart, Shortfall,
+    Wish, plan, suggested_reserve,
 };
 use plimsoll_decide::render::{change_text, plan_text, refusal_text, summary};
 
@@ -302,6 +302,7 @@ fn what_a_token_reads_of_the_file_is_foretold() {
     let expect = model.token_cycle().0 as f64 * share;
     assert!((tier.reads_per_token.0 as f64 - expect).abs() < 2.0, "{tier:?}");
     assert_eq!(tier.reads_per_token, tier.reads_without_profile);
+    assert!(plan_text(&blind).contains("16,659 of 24,384, no profile yet"), "{}", plan_text(&blind));
 
     machine.profile = Some(falling_profile(&model));
     let plan = fits(&model, &machine, &wish);
@@ -319,6 +320,9 @@ fn what_a_token_reads_of_the_file_is_foretold() {
     machine.profile = Some(Profile { ranked: (0..48).flat_map(alike).collect() });
     let speed = fits(&model, &machine, &wish).forecast.speed.expect("all tiers were measured");
     assert_eq!((speed.full_context, speed.if_profile_is_wrong), (wrong, None));
+    // A disk that was seen to read nothing is as good as none that was measured.
+    machine.disk = machine.disk.map(|disk| DiskReading { bytes_per_second: Bytes::ZERO, ..disk });
+    assert_eq!(fits(&model, &machine, &wish).forecast.speed, None);
     // Without the disk's figure there is no speed, and no verdict.
     machine.disk = None;
     let unmeasured = fits(&model, &machine, &wish).forecast;
