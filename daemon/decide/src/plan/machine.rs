@@ -2,6 +2,8 @@
 
 use plimsoll_config::units::{Bytes, Millis};
 
+use super::caps::Caps;
+
 /// What the machine has. The default is a machine of nothing: fill in what was read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MachineReading {
@@ -21,6 +23,8 @@ pub struct MachineReading {
     pub profile: Option<Profile>,
     /// How fast memory was seen to vanish, and how fast we answer.
     pub reaction: Option<Reaction>,
+    /// What workers that ran out of memory have taught.
+    pub caps: Caps,
 }
 
 /// A program of somebody.
