@@ -194,6 +194,13 @@ pub const BACKOFF_MAX: Millis = Millis::from_secs(30);
 /// answers within a millisecond. What was not heard meanwhile says nothing about the worker.
 pub const LATE_TICK: Millis = Millis::from_secs(5);
 
+/// How long host memory alone is awaited after a worker that used no card: the kernel gives it back before the process can
+/// be collected, so what is missing after this was taken by another program.
+pub const HOST_RELEASE_TIMEOUT: Millis = Millis::from_secs(2);
+
+/// Pause between two looks at what a worker holds: what it held before its end has to be known afterwards.
+pub const HOLDINGS_INTERVAL: Millis = Millis::from_secs(1);
+
 /// Beyond [`RELEASE_TIMEOUT`], after which nobody is waited for who should tell whether memory is back: one look that hangs
 /// in a driver for as long as such calls were seen to take, 45 s.
 pub const RELEASE_ANSWER_GRACE: Millis = Millis::from_secs(45);
@@ -370,6 +377,12 @@ pub const ACCEPT_PAUSE: Millis = Millis(50);
 
 /// How long connections may take to send what is left after the last answer has ended.
 pub const CLOSE_DEADLINE: Millis = Millis::from_secs(2);
+
+/// Plans whose numbers are remembered: a daemon makes a handful.
+pub const MAX_NUMBERED_PLANS: usize = 64;
+
+/// Longest file of our own state that is read: 32 learned steps are 4 KiB.
+pub const MAX_STATE_FILE_BYTES: u64 = 64 << 10;
 
 /// Events that wait for the supervisor: a step of every session, and room for a burst of requests.
 pub const EVENT_QUEUE: usize = 1024;

@@ -13,7 +13,7 @@
 //!            ┌─ Deny(reason)                     ┌──► parked ──┐ park: the worker is lost
 //!  offer ────┼─ Wait ──► next: Submit ──► running│             │
 //!            └─ Admit ──────────────────►   │ ▲  └─ next: Recall, recalled: a suspect's turn to run alone
-//!                 cancel, expire ◄──────────┘ └────────────────┘ next: Submit
+//!                 cancel, expire ◄──────────┘ └────────────────┘ next: Resume
 //! ```
 //!
 //! The driver's loop: on each event tell it what happened ([`came_to`](Admission::came_to), [`finish`](Admission::finish),
@@ -133,7 +133,7 @@ impl Admission {
             return self.next_of_trial(suspect);
         }
         if let Some(parked) = self.running.values_mut().find(|running| running.seat == Seat::Parked) {
-            return Some(parked.submit());
+            return Some(parked.resume());
         }
         if !takes_new {
             return None;
@@ -400,7 +400,7 @@ impl Admission {
         if self.running.values().any(|running| running.seat == Seat::Recalled) {
             return None;
         }
-        self.running.get_mut(&suspect).filter(|running| running.seat == Seat::Parked).map(Running::submit)
+        self.running.get_mut(&suspect).filter(|running| running.seat == Seat::Parked).map(Running::resume)
     }
 
     fn rest_if_empty(&mut self) {
@@ -412,9 +412,9 @@ impl Admission {
 
 impl Running {
     /// Goes to a worker, which begins with its first token again.
-    fn submit(&mut self) -> Order {
+    fn resume(&mut self) -> Order {
         self.seat = Seat::OnWorker;
         self.position = Tokens(0);
-        Order::Submit(self.facts)
+        Order::Resume(self.facts.request)
     }
 }

@@ -77,8 +77,10 @@ pub enum Verdict {
 /// What to do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Give it to the worker: the first time, or with the part of its answer that is there.
+    /// It just got its slot: give it to the worker. The context in force now bounds its answer for good.
     Submit(Facts),
+    /// Give it to the worker again, with the part of its answer that is there. It keeps what it was promised.
+    Resume(RequestId),
     /// Take it back from the worker, without its client noticing; answer with [`recalled`](Admission::recalled) when it is.
     Recall(RequestId),
 }
