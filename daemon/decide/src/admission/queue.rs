@@ -5,16 +5,20 @@
 //! start is served first, and the clock follows it. A client that was away therefore saves nothing up, and one that sends a
 //! hundred requests pushes only its own ones back.
 //!
-//! The bound, which `tests/admission_fair.rs` proves against a plain model: between the arrival of a request of a client and
-//! its own start, the requests that are started cost together at most
+//! The bound, which `tests/admission_fair.rs` checks: between the arrival of a request and its own start, the requests that
+//! are started cost together at most
 //!
 //! ```text
-//!   N × own + (N − 1) × quantum        N: clients that have a request in the house meanwhile
-//!                                      own: the client's own requests that were running or ahead of it at its arrival
-//!                                      quantum: the costliest single request of the others
+//!   N × own + (N − 1) × quantum        N: the client, and the others of whom a request is started meanwhile
+//!                                      own: the last request of the client that was started before, and those of its own
+//!                                           that are ahead of it in line: what it would wait for alone
+//!                                      quantum: the costliest single one of the others' requests that are started
 //! ```
 //!
-//! as long as no request is passed over for its session or its client's share. Those that are keep their place.
+//! Each other client gets at most as much as this one waits for by itself, and one request more. This holds as long as no
+//! request is passed over for its session or its client's share; those that are keep their place. (At start the clock is at
+//! most `own` before the request's virtual start; the virtual starts of one client are its costs apart; so of each other one
+//! all but the last fit in between.)
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -80,9 +84,16 @@ impl Queue {
     }
 
     /// Keeps those for which `is_kept` is true.
+    ///
+    /// Who stood behind one that left has not been in line for longer than the clock says: else a place could be kept by
+    /// requests that are taken back.
     pub(super) fn keep(&mut self, mut is_kept: impl FnMut(&Facts) -> bool) {
         for client in self.clients.values_mut() {
+            let n_before = client.line.len();
             client.line.retain(|entry| is_kept(&entry.facts));
+            if client.line.len() < n_before {
+                client.line.iter_mut().for_each(|entry| entry.arrived = entry.arrived.max(self.clock));
+            }
         }
         self.forget();
     }

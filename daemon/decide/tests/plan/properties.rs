@@ -259,7 +259,9 @@ fn as_chosen(shortage: &Shortage, model: &ModelSizes, machine: &MachineReading, 
 /// What an account lacks by a refusal; 0 where it fits.
 fn short(outcome: &Result<Plan, Refusal>, account: AccountId) -> Bytes {
     match outcome {
-        Ok(_) | Err(Refusal::KvTypeImpossible { .. } | Refusal::ModesMixed { .. }) => Bytes::ZERO,
+        Ok(_) | Err(Refusal::KvTypeImpossible { .. } | Refusal::ModesMixed { .. } | Refusal::OverLearnedCap { .. }) => {
+            Bytes::ZERO
+        }
         Err(Refusal::DoesNotFit(shortage)) => {
             shortage.shortfalls.iter().filter(|short| short.account == account).map(|short| short.bytes).sum()
         }

@@ -1,5 +1,7 @@
 //! A worker's life on a clock of its own.
 
+#![allow(dead_code, reason = "each file of tests tells its part")]
+
 use plimsoll_config::units::{Bytes, Millis, Tokens};
 use plimsoll_decide::lifecycle::death::{DeathClass, Exit, Traces};
 use plimsoll_decide::lifecycle::{Action, Event, Lifecycle, PlanId, State, WorkerEvent};
