@@ -401,7 +401,7 @@ fn a_plan_that_never_came_up_falls_back_once_to_the_one_that_served() {
     };
     story.tell(Event::RestartAsked);
     story.ends(Exit::Code(0));
-    assert_eq!(fails(&mut story, 2), [fallback.clone()], "without a pause");
+    assert_eq!(fails(&mut story, 2).first(), Some(&fallback), "without a pause");
     // It does not come up either: as usual from here on.
     assert_eq!(fails(&mut story, 1), []);
     story.is("backoff");
