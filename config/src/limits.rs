@@ -381,6 +381,9 @@ pub const CLOSE_DEADLINE: Millis = Millis::from_secs(2);
 /// Plans whose numbers are remembered: a daemon makes a handful.
 pub const MAX_NUMBERED_PLANS: usize = 64;
 
+/// Writes to our own state that wait for the disk: each request that was ever kept, at once.
+pub const STATE_QUEUE: usize = MAX_KEPT_REQUESTS;
+
 /// Longest file of our own state that is read: 32 learned steps are 4 KiB.
 pub const MAX_STATE_FILE_BYTES: u64 = 64 << 10;
 

@@ -2,15 +2,17 @@
 //!
 //! The folder is `$STATE_DIRECTORY` (systemd), else `$XDG_STATE_HOME/plimsoll`, else `~/.local/state/plimsoll`. Kept requests are
 //! readable by their owner alone: they hold what somebody wrote. Nothing here is needed to serve: what can't be read or
-//! written is a line in the log.
+//! written is a line in the log. A thread of its own writes, in order: the supervisor waits for no disk.
 
 use std::fs::{self, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
 
-use plimsoll_config::limits::{MAX_KEPT_REQUESTS, MAX_LEARNED_STEPS, MAX_STATE_FILE_BYTES};
+use plimsoll_config::limits::{MAX_KEPT_REQUESTS, MAX_LEARNED_STEPS, MAX_STATE_FILE_BYTES, STATE_QUEUE};
 use plimsoll_config::units::Millis;
 use plimsoll_decide::admission::RequestId;
 use plimsoll_decide::lifecycle::death::OomAccount;
@@ -54,11 +56,7 @@ impl StateFolder {
         learned.unwrap_or_default()
     }
 
-    /// Stores what was learned. A few hundred bytes, hours apart: written where we are, so that two of them keep their order.
-    pub(crate) fn store_learned(&self, learned: &Learned) {
-        for step in &learned.steps {
-            tracing::warn!("learned: {} at most {} since {} ran out of memory", step.lever.name(), step.to, step.from);
-        }
+    fn store_learned(&self, learned: &Learned) {
         let text = learned_json(&self.model, learned).to_string();
         if let Some(path) = self.learned_file()
             && let Err(e) = write_whole(&path, &text)
@@ -67,15 +65,65 @@ impl StateFolder {
         }
     }
 
-    /// Keeps a request that killed workers; of more than [`MAX_KEPT_REQUESTS`] the oldest leave.
-    pub(crate) fn keep_request(&self, request: RequestId, record: &Value) {
+    fn keep_request(&self, request: RequestId, mut record: Value) {
         let Some(folder) = self.folder.as_ref().map(|folder| folder.join("kept")) else { return };
         let path = folder.join(format!("{:012}-{}.json", clock::unix_seconds(), request.0));
-        let mut record = record.clone();
         record["model"] = self.model.clone().into();
         match write_whole(&path, &record.to_string()).and_then(|()| prune(&folder)) {
             Ok(()) => tracing::warn!(request = request.0, "request kept for replay: {}", path.display()),
             Err(e) => tracing::warn!(request = request.0, "request not kept in {}: {e}", path.display()),
+        }
+    }
+
+    /// Starts the thread that writes.
+    ///
+    /// # Errors
+    /// No thread can be had.
+    pub(crate) fn into_writer(self) -> io::Result<StateWriter> {
+        let (jobs, inbox) = mpsc::sync_channel(STATE_QUEUE);
+        thread::Builder::new().name("state".into()).spawn(move || {
+            for job in inbox {
+                match job {
+                    Job::Learned(learned) => self.store_learned(&learned),
+                    Job::Keep(request, record) => self.keep_request(request, record),
+                }
+            }
+        })?;
+        Ok(StateWriter { jobs })
+    }
+}
+
+/// What is to be written.
+#[derive(Debug)]
+enum Job {
+    Learned(Learned),
+    Keep(RequestId, Value),
+}
+
+/// The way to the thread that writes.
+#[derive(Debug)]
+pub(crate) struct StateWriter {
+    jobs: mpsc::SyncSender<Job>,
+}
+
+impl StateWriter {
+    /// Stores what was learned, and says so.
+    pub(crate) fn store_learned(&self, learned: &Learned) {
+        for step in &learned.steps {
+            tracing::warn!("learned: {} at most {} since {} ran out of memory", step.lever.name(), step.to, step.from);
+        }
+        self.send(Job::Learned(learned.clone()));
+    }
+
+    /// Keeps a request that killed workers; of more than [`MAX_KEPT_REQUESTS`] the oldest leave.
+    pub(crate) fn keep_request(&self, request: RequestId, record: Value) {
+        self.send(Job::Keep(request, record));
+    }
+
+    /// A disk that does not take it must not stop the supervisor.
+    fn send(&self, job: Job) {
+        if let Err(e) = self.jobs.try_send(job) {
+            tracing::warn!("something is not kept, the disk is too slow: {e}");
         }
     }
 }
@@ -167,7 +215,7 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let state = folder(temp.path());
         for request in 0..MAX_KEPT_REQUESTS as u64 + 3 {
-            state.keep_request(RequestId(request), &json!({"prompt": [1, 2]}));
+            state.keep_request(RequestId(request), json!({"prompt": [1, 2]}));
         }
         let files: Vec<_> = fs::read_dir(temp.path().join("state/kept")).unwrap().map(|e| e.unwrap().path()).collect();
         assert_eq!(files.len(), MAX_KEPT_REQUESTS);

@@ -4,7 +4,7 @@
 //! [`DenyReason`] with one sentence, and [`DenyReason::http`] is the only place that knows statuses. A request that is
 //! already known is a third answer: it is neither admitted twice nor refused.
 //!
-//! The line is bounded and fair between clients ([`queue`]); a client holds at most its share of the keys and values while
+//! The line is bounded and fair between clients (`queue`); a client holds at most its share of the keys and values while
 //! another one waits; requests of one session run one after the other, they are one timeline. A running request keeps its slot
 //! while its worker is dead: it will be given to the next one, alone if it is suspected of the death
 //! ([`poison`](crate::poison)). Nothing is evicted for a newer request.
@@ -104,15 +104,15 @@ impl Admission {
             Gate::Open => true,
             Gate::Hold => false,
         };
-        if facts.deadline.is_some_and(|deadline| now >= deadline) {
-            return Verdict::Deny(DenyReason::DeadlinePassed);
-        }
         // Only past an empty line: otherwise it would overtake those who wait.
         if is_open && self.n_waiting() == 0 && self.takes_new() && self.may_go(&facts) && self.fits(&facts) {
             self.queue.push(facts, self.cost(&facts));
             self.queue.take(facts.request);
             self.seat(facts);
             return Verdict::Admit;
+        }
+        if facts.deadline.is_some_and(|deadline| now >= deadline) {
+            return Verdict::Deny(DenyReason::DeadlinePassed);
         }
         if self.n_waiting() >= self.capacity.max_waiting {
             return Verdict::Deny(DenyReason::QueueFull { n_waiting: self.n_waiting() });

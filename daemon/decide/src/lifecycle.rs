@@ -5,18 +5,15 @@
 //! or reads a clock; nothing out there decides.
 //!
 //! ```text
-//!             StartAsked             CheckPassed: Spawn            Ready: ResubmitRequests
-//!   Absent ───────────────► Checking ───────────────► Starting ─────────────────────────► Ready ◄──┐ StartAsked
-//!     ▲                      │  ▲  ▲ refused: looks     │ │                                  │ │    │
-//!     │          CheckFailed │  │  │ again after a pause │ │ stop, hang,   stop, hang,        │ └─► Draining
-//!     │                      ▼  │  └────────────────     │ ▼ bad news      lost socket        │       │ Drained,
-//!     │ StopAsked          Failed                  death │ Stopping ◄───────────────────── ◄──┤       │ deadline
-//!     │                      ▲  │ until                  │ │  frame → grace → TERM → grace → KILL ◄───┤
-//!     │ permanent, budget or │  │                        ▼ ▼ Exited                            ▼ death ▼
-//!     │ levers spent         │  └─────────────────── Releasing ◄────────────────────────────────────────
-//!     │                      └───────────────────────────┤ │ │  AwaitRelease: Released, timed out, or no answer
-//!     └──────────────── nothing more wanted ─────────────┘ │ └─ asked, or the plan that served before ─► Checking
-//!                                                          └─ a pause that grows ─► Backoff ─► Checking
+//!   Absent ──StartAsked──► Checking ──CheckPassed──► Starting ──Ready──► Ready ◄──DrainAsked, StartAsked──► Draining
+//!                          │  ▲ ▲ │ refused:            │                  │                                  │
+//!              CheckFailed │  │ └─┘ again after a pause └────────┬─────────┴──────────────────────────────────┘
+//!                          ▼  │                                  ├─ to end, hung, lost ─► Stopping: frame → TERM → KILL
+//!                        Failed                                  │                           │ Exited
+//!                     asked, or its time is over                 └─ died by itself ─► Releasing: AwaitRelease
+//!                                                                                            │ Released, or not in time
+//!                                                                                            ▼
+//!        what comes next was decided at the end:  Absent │ Checking (asked, fallback) │ Backoff ──► Checking │ Failed
 //! ```
 //!
 //! What a worker died of is told from evidence ([`death`]). After one that ran out of memory the same plan is never tried

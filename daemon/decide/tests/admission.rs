@@ -186,8 +186,8 @@ fn who_waits_too_long_is_told_so() {
     let until = |request, at| Facts { deadline: Some(Millis(at)), ..facts(request, 10) };
     let mut admission = Admission::new(capacity(1000, 1, 8));
     let over = |request| (RequestId(request), DenyReason::DeadlinePassed);
-    assert_eq!(admission.offer(NOW, &Gate::Open, until(1, 1000)), Verdict::Deny(DenyReason::DeadlinePassed));
-    assert_eq!(admission.offer(NOW, &Gate::Open, until(1, 1001)), Verdict::Admit);
+    assert_eq!(admission.offer(NOW, &Gate::Open, until(1, 1000)), Verdict::Admit, "it need not wait");
+    assert_eq!(admission.offer(NOW, &Gate::Open, until(2, 1000)), Verdict::Deny(DenyReason::DeadlinePassed));
     assert_eq!(admission.next_wake(), None, "it runs");
     for (request, at) in [(2, 3000), (3, 2000), (4, 2500)] {
         admission.offer(NOW, &Gate::Open, until(request, at));

@@ -66,8 +66,9 @@ pub(super) fn build(args: &ServeArgs) -> Result<House, SetupError> {
         max_running: config.worker.max_sessions,
         max_waiting: config.queue.max_waiting,
     };
-    let state = Arc::new(StateFolder::of_environment(&path));
+    let state = StateFolder::of_environment(&path);
     let learned = state.load_learned();
+    let state = state.into_writer().map_err(|e| SetupError::System(format!("the state folder has no writer: {e}")))?;
     let setup = supervisor::Setup { clock, program, planner, capacity, learned, state };
     let (engine, supervisor) =
         supervisor::start(setup).map_err(|e| SetupError::System(format!("the supervisor can't start: {e}")))?;

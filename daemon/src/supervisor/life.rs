@@ -173,7 +173,7 @@ impl Owner {
                 record["died_of"] = class.to_string().into();
                 record["position"] = convicted.position.0.into();
                 record["n_deaths"] = convicted.n_deaths.into();
-                self.setup.state.keep_request(request, &record);
+                self.setup.state.keep_request(request, record);
             }
             self.requests.end(request, End::Failed(Failure::Denied(convicted.reason())));
         }

@@ -28,7 +28,7 @@ use crate::actuate::spawn::Spawner;
 use crate::clock::Clock;
 use crate::journal::{End, Failure, Order};
 use crate::plan::Planner;
-use crate::state::StateFolder;
+use crate::state::StateWriter;
 
 /// What the supervisor needs to begin.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub(crate) struct Setup {
     /// What earlier daemons learned of this model.
     pub(crate) learned: Learned,
     /// What is kept over the daemon's life.
-    pub(crate) state: Arc<StateFolder>,
+    pub(crate) state: StateWriter,
 }
 
 /// Starts the supervisor, which asks for a worker at once. The task ends after a drain or a stop, when no worker is left.

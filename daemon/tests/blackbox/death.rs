@@ -61,6 +61,7 @@ fn a_request_that_crashes_every_worker_is_given_up_and_kept_and_the_daemon_lives
     for _ in 0..2 {
         daemon.frame("submit");
     }
+    daemon.log.has_or_gets("request kept for replay");
     let kept = std::fs::read_dir(daemon.folder.path().join("plimsoll/kept")).unwrap().next().unwrap().unwrap();
     let record: Value = serde_json::from_str(&std::fs::read_to_string(kept.path()).unwrap()).unwrap();
     assert_eq!((&record["prompt"], &record["sampling"]["seed"]), (&json!(b"!crash"), &json!(5)), "{record}");
