@@ -199,7 +199,6 @@ impl Admission {
         let all = std::mem::take(&mut self.running).into_keys().chain(waiting).collect();
         self.queue = Queue::default();
         self.suspects = Suspects::default();
-        self.lost_step.clear();
         all
     }
 
@@ -315,6 +314,11 @@ impl Admission {
     /// How many wait.
     pub fn n_waiting(&self) -> u32 {
         self.queue.len() as u32
+    }
+
+    /// How many clients are known: those who wait, and those who are ahead of the line's clock.
+    pub fn n_clients(&self) -> usize {
+        self.queue.n_clients()
     }
 
     /// How many must run alone before others may.

@@ -59,7 +59,8 @@ pub struct Suspects {
 }
 
 impl Suspects {
-    /// A step died with these requests, each at its position. Returns the one that is convicted by that.
+    /// A step died with these requests, each at its position. Returns the one that is convicted by that; its owner ends it
+    /// and forgets it here.
     pub fn step_died(&mut self, step: &[(RequestId, Tokens)]) -> Option<Convicted> {
         match step {
             [(request, position)] => self.died_alone(*request, *position),
@@ -87,11 +88,7 @@ impl Suspects {
         suspect.last_lone = Some((position, n_here));
         let n_deaths = suspect.n_lone_deaths;
         let is_convicted = n_here >= limits::LONE_DEATHS_AT_ONE_PLACE || n_deaths >= limits::MAX_LONE_DEATHS;
-        if !is_convicted {
-            return None;
-        }
-        self.suspects.remove(&request);
-        Some(Convicted { request, position, n_deaths })
+        is_convicted.then_some(Convicted { request, position, n_deaths })
     }
 
     /// A request came this far. One that runs alone is cleared by coming past the place where its step died, unless it was

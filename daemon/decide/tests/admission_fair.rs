@@ -94,6 +94,38 @@ fn who_was_away_saves_nothing_up_and_who_left_the_house_owes_nothing() {
 }
 
 #[test]
+fn a_client_is_known_while_it_waits_or_is_ahead_of_the_clock_and_they_are_bounded() {
+    let mut admission = admission(None, 1);
+    offer(&mut admission, facts(0, 1, 10, 0));
+    assert_eq!(admission.n_clients(), 1, "ahead");
+    for request in 1..=3 {
+        offer(&mut admission, facts(request, 2, 10, 0));
+    }
+    assert_eq!(after(&mut admission, 0), Some(1));
+    assert_eq!(admission.n_clients(), 2);
+    assert_eq!(after(&mut admission, 1), Some(2)); // the clock is at 10
+    assert_eq!(admission.n_clients(), 1, "the first one is no longer ahead");
+    admission.cancel(RequestId(3));
+    assert_eq!(after(&mut admission, 2), None);
+    assert_eq!(admission.n_clients(), 0, "the house is empty");
+    // A crowd, of which each one comes once: the clock stands still, and the least ahead are forgotten.
+    let n_crowd = limits::MAX_REMEMBERED_CLIENTS as u64 + 50;
+    offer(&mut admission, facts(4, 0, 10, 0));
+    for client in 1..=n_crowd {
+        let request = client + 4;
+        offer(&mut admission, facts(request, client, 1000 + client as u32, 0));
+        assert_eq!(after(&mut admission, request - 1), Some(request));
+    }
+    assert_eq!(admission.n_clients(), limits::MAX_REMEMBERED_CLIENTS);
+    // The last one of them is remembered: it stands behind a new one. The first one was forgotten.
+    let (late, early, new) = (n_crowd + 5, n_crowd + 6, n_crowd + 7);
+    for (request, client) in [(late, n_crowd), (early, 1), (new, 9_999_999)] {
+        offer(&mut admission, facts(request, client, 10, 0));
+    }
+    assert_eq!(admission.waiting().map(|facts| facts.request.0).collect::<Vec<_>>(), [early, new, late]);
+}
+
+#[test]
 fn a_place_is_not_kept_by_requests_that_are_taken_back() {
     let mut admission = admission(None, 1);
     offer(&mut admission, facts(0, 9, 10, 0));

@@ -249,6 +249,7 @@ fn a_silent_worker_is_hung() {
     for _ in 0..10 {
         assert_eq!(story.wait(nearly), []);
         assert_eq!(story.worker(WorkerEvent::HeartbeatSeen), []);
+        assert_eq!(story.life.next_wake(), Some(story.now.saturating_add(limits::HEARTBEAT_SILENCE)));
     }
     assert_eq!(story.sleep(), [Action::ParkRequests, Action::SignalTerm]);
     assert_eq!(story.wait(Millis(limits::TERM_GRACE.0 - 1)), []);

@@ -109,6 +109,8 @@ struct World {
     exhausted: Vec<(PlanId, Millis)>,
     n_plans: u64,
     learned_is_stored: bool,
+    /// The worker that was ordered last has served.
+    has_served: bool,
 }
 
 /// What of any plan may be lowered.
@@ -133,6 +135,7 @@ impl World {
             exhausted: Vec::new(),
             n_plans: 100,
             learned_is_stored: true,
+            has_served: false,
         }
     }
 
@@ -275,8 +278,9 @@ impl World {
                 prop_assert!(self.process.is_none());
                 self.releasing = Some(generation);
             }
-            Action::Died { class, .. } => {
+            Action::Died { class, had_served } => {
                 prop_assert!(!class.to_string().is_empty());
+                prop_assert_eq!(had_served, self.has_served);
                 if class.oom().is_some() {
                     self.exhausted.push((self.plan, self.now));
                 }
@@ -287,6 +291,7 @@ impl World {
                     |(plan, at): &(PlanId, Millis)| *plan == self.passed && self.now.since(*at) < limits::LEARNED_CALM;
                 prop_assert!(!self.exhausted.iter().any(is_barred), "a plan that ran out of memory is tried again");
                 self.plan = self.passed;
+                self.has_served = false;
                 prop_assert!(!self.is_stopped, "spawns after a stop");
                 prop_assert!(self.process.is_none(), "two workers");
                 self.process = Some((generation, false));
@@ -327,6 +332,7 @@ impl World {
                 prop_assert!(!self.may_have_requests, "forgotten requests in {:?}", state);
             }
             State::Ready(ready) => {
+                self.has_served = true;
                 prop_assert!(self.life.gate(self.now) == Gate::Open);
                 prop_assert!(ready.since <= self.now);
             }

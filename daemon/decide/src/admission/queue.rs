@@ -111,6 +111,10 @@ impl Queue {
         self.clients.values().map(|client| client.line.len()).sum()
     }
 
+    pub(super) fn n_clients(&self) -> usize {
+        self.clients.len()
+    }
+
     /// Nobody is in the house: who used it much before owes nobody anything.
     pub(super) fn rest(&mut self) {
         self.clients.clear();
