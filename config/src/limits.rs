@@ -80,9 +80,35 @@ pub const QUEUE_RETRY_AFTER: Millis = Millis::from_secs(5);
 /// What a client is told to wait while there is no worker: about the time of a load.
 pub const NOT_READY_RETRY_AFTER: Millis = Millis::from_secs(2);
 
-/// How often one request is given to a new worker after the old one died with it. A request that kills every worker
-/// must not take the others' answers with it for ever.
-pub const MAX_RESUBMISSIONS: u32 = 2;
+/// What a prompt token costs a client in the queue's virtual time. The unit of all costs.
+pub const COST_OF_PROMPT_TOKEN: u64 = 1;
+
+/// And a token of its answer: on a CPU a decode step takes about twice as long for a token as prefill, with a card and experts
+/// in memory ten times; between the two.
+pub const COST_OF_ANSWER_TOKEN: u64 = 4;
+
+/// An answer without a written end is charged as this many tokens: a long one, but not a whole context, which is what most
+/// clients ask for without meaning it.
+pub const EXPECTED_ANSWER: Tokens = Tokens(1024);
+
+/// Clients whose place in the virtual time is remembered while they have nothing in the house.
+pub const MAX_REMEMBERED_CLIENTS: usize = 1024;
+
+/// Share of all keys and values that one client may hold while another one waits, in percent: one half, so that two always
+/// get on.
+pub const CLIENT_KV_SHARE_PERCENT: u64 = 50;
+
+/// A request whose worker died twice while it ran alone, at the same place of it, is what they died of.
+pub const LONE_DEATHS_AT_ONE_PLACE: u32 = 2;
+
+/// So is one that was alone with this many deaths at any places: the bound where a place can't be met twice.
+pub const MAX_LONE_DEATHS: u32 = 4;
+
+/// A request that was in so many steps that died is not let into a common one again: it runs alone to its end.
+pub const MAX_SUSPICIONS: u32 = 3;
+
+/// Requests that are kept for replay after they were refused for the deaths of their workers, the newest.
+pub const MAX_KEPT_REQUESTS: usize = 16;
 
 /// Longest head of an HTTP request, all headers together. Browsers stop near 16 KiB.
 pub const MAX_HTTP_HEADER_BYTES: usize = 32 << 10;
@@ -163,6 +189,36 @@ pub const BACKOFF_FACTOR: u64 = 4;
 
 /// Longest pause after a death: longer than a driver takes to give memory back, shorter than a person's patience.
 pub const BACKOFF_MAX: Millis = Millis::from_secs(30);
+
+/// A tick that comes so much later than it was asked for means that the daemon itself stood still (SIGSTOP, swap): its loop
+/// answers within a millisecond. What was not heard meanwhile says nothing about the worker.
+pub const LATE_TICK: Millis = Millis::from_secs(5);
+
+/// How long host memory alone is awaited after a worker that used no card: the kernel gives it back before the process can
+/// be collected, so what is missing after this was taken by another program.
+pub const HOST_RELEASE_TIMEOUT: Millis = Millis::from_secs(2);
+
+/// Pause between two looks at what a worker holds: what it held before its end has to be known afterwards.
+pub const HOLDINGS_INTERVAL: Millis = Millis::from_secs(1);
+
+/// Beyond [`RELEASE_TIMEOUT`], after which nobody is waited for who should tell whether memory is back: one look that hangs
+/// in a driver for as long as such calls were seen to take, 45 s.
+pub const RELEASE_ANSWER_GRACE: Millis = Millis::from_secs(45);
+
+// ---- what deaths teach ----------------------------------------------------------------------------------------------
+
+/// Time of serving after which the latest learned limit is given up: what made memory scarce is over, or it will be learned
+/// again within minutes. Shorter, and a browser that is opened twice a day would kill a worker each time.
+pub const LEARNED_CALM: Millis = Millis::from_secs(2 * 60 * 60);
+
+/// Steps that are remembered: from the longest context and the largest budget down to their floors, twice.
+pub const MAX_LEARNED_STEPS: usize = 32;
+
+/// A budget is lowered by this share of what died (an eighth): five deaths halve it.
+pub const LEARNED_STEP_SHARE: u64 = 8;
+
+/// And by this at least: less does not tell one plan from the next.
+pub const LEARNED_STEP_MIN: Bytes = Bytes::from_mib(64);
 
 // ---- planner --------------------------------------------------------------------------------------------------------
 
@@ -321,6 +377,15 @@ pub const ACCEPT_PAUSE: Millis = Millis(50);
 
 /// How long connections may take to send what is left after the last answer has ended.
 pub const CLOSE_DEADLINE: Millis = Millis::from_secs(2);
+
+/// Plans whose numbers are remembered: a daemon makes a handful.
+pub const MAX_NUMBERED_PLANS: usize = 64;
+
+/// Writes to our own state that wait for the disk: each request that was ever kept, at once.
+pub const STATE_QUEUE: usize = MAX_KEPT_REQUESTS;
+
+/// Longest file of our own state that is read: 32 learned steps are 4 KiB.
+pub const MAX_STATE_FILE_BYTES: u64 = 64 << 10;
 
 /// Events that wait for the supervisor: a step of every session, and room for a burst of requests.
 pub const EVENT_QUEUE: usize = 1024;

@@ -9,7 +9,7 @@ use crate::actuate::become_worker::become_worker;
 use crate::cli::{PlanArgs, complain, print};
 use crate::exit::ExitCode;
 use crate::model;
-use crate::plan::{self, Planner};
+use crate::plan::{self, Ask, Planner};
 use crate::setup::{self, SetupError};
 
 /// `plimsoll check-config FILE`.
@@ -42,7 +42,7 @@ fn try_plan(args: &PlanArgs) -> Result<ExitCode, SetupError> {
     let path = config.model.path.clone().ok_or(SetupError::NoModel)?;
     let sized = model::read_sizes(&path)?;
     let planner = Planner::new(&config, sized.sizes, path.display().to_string());
-    let outcome = match planner.plan() {
+    let outcome = match planner.plan(Ask::default()) {
         Ok(Ok(plan)) => Ok(plan),
         Ok(Err(e)) => return Err(SetupError::System(format!("the machine's memory could not be read: {e}"))),
         Err(refusal) => Err(refusal),

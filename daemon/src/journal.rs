@@ -3,7 +3,8 @@
 //! The supervisor writes it, the answer's task reads it through a `watch` channel: a slow reader never holds the engine back,
 //! and the bytes are bounded by the context. It lives as long as the request.
 
-use plimsoll_decide::admission::DenyReason;
+use plimsoll_config::units::Millis;
+use plimsoll_decide::admission::{ClientId, DenyReason};
 use plimsoll_decide::lifecycle::RequestsEnd;
 use plimsoll_wire::{Finish, Submit, Timing};
 
@@ -34,6 +35,10 @@ impl Default for Sampling {
 /// The part of a request that never changes.
 #[derive(Debug, Clone)]
 pub(crate) struct Order {
+    /// Who asks.
+    pub(crate) client: ClientId,
+    /// How long it wants to wait for its turn; for ever if it does not say.
+    pub(crate) wait: Option<Millis>,
     /// Prompt token ids; not empty.
     pub(crate) prompt: Vec<u32>,
     /// How to sample.

@@ -23,6 +23,7 @@ mod probe;
 
 mod clock;
 mod logging;
+mod state;
 
 fn main() -> std::process::ExitCode {
     cli::run(std::env::args_os()).into()

@@ -1,14 +1,12 @@
 //! `plimsoll plan`, and the look before each start of a worker: the header's sizes and the machine's reading become a plan
 //! or a refusal. The judging is `decide`'s; here are only the readings, the text and the JSON.
 
-use std::sync::OnceLock;
-
 use plimsoll_config::Config;
 use plimsoll_config::config::Setting;
 use plimsoll_config::limits::DEFAULT_PREFILL_CHUNK;
 use plimsoll_config::units::{Tokens, thousands};
 use plimsoll_decide::ledger::Ledger;
-use plimsoll_decide::plan::{ModelSizes, Plan, Refusal, Shortfall, Wish, plan};
+use plimsoll_decide::plan::{Caps, Knobs, ModelSizes, Plan, Refusal, Shortfall, Wish, plan};
 use plimsoll_decide::render;
 use plimsoll_wire::{Start, WIRE_VERSION};
 use serde_json::{Value, json};
@@ -22,9 +20,16 @@ pub(crate) struct Planner {
     wish: Wish,
     model_path: String,
     n_threads: u32,
-    /// The context of the first plan that fitted. Later plans keep it: a request that is continued by another worker must
-    /// find the room that it was promised.
-    n_ctx: OnceLock<Tokens>,
+}
+
+/// What is asked of a plan beside the wish.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Ask {
+    /// What was learned from workers that ran out of memory.
+    pub(crate) caps: Caps,
+    /// The context that requests were promised, or that an earlier plan had: kept as far as the bounds allow, so that a
+    /// request that is continued by another worker finds its room.
+    pub(crate) n_ctx: Option<Tokens>,
 }
 
 /// Whether a worker may be started.
@@ -32,8 +37,10 @@ pub(crate) struct Planner {
 pub(crate) enum Verdict {
     /// It may.
     Fits {
-        /// Context of one session.
-        n_ctx: Tokens,
+        /// What is chosen.
+        knobs: Knobs,
+        /// What of it may be lowered.
+        ours: Caps,
     },
     /// Not now.
     Refused {
@@ -64,7 +71,7 @@ impl Planner {
             Setting::Auto => std::thread::available_parallelism()
                 .map_or(1, |n| u32::try_from(n.get()).unwrap_or(1).min(plimsoll_config::limits::MAX_THREADS)),
         };
-        Self { sizes, wish: Wish::from(config), model_path, n_threads, n_ctx: OnceLock::new() }
+        Self { sizes, wish: Wish::from(config), model_path, n_threads }
     }
 
     /// Threads that the worker computes with.
@@ -76,26 +83,31 @@ impl Planner {
     ///
     /// # Errors
     /// The refusal.
-    pub(crate) fn plan(&self) -> Result<std::io::Result<Plan>, Refusal> {
+    pub(crate) fn plan(&self, ask: Ask) -> Result<std::io::Result<Plan>, Refusal> {
         let mut wish = self.wish;
-        if let Some(n_ctx) = self.n_ctx.get() {
-            wish.context = Setting::Exactly(*n_ctx);
+        if let (Setting::Auto, Some(n_ctx)) = (wish.context, ask.n_ctx) {
+            wish.context = Setting::Exactly(ask.caps.n_ctx.map_or(n_ctx, |cap| n_ctx.min(cap)));
         }
         match memory::read() {
-            Ok(machine) => plan(&self.sizes, &machine, &wish).map(Ok),
+            Ok(mut machine) => {
+                machine.caps = ask.caps;
+                plan(&self.sizes, &machine, &wish).map(Ok)
+            }
             Err(e) => Ok(Err(e)),
         }
     }
 
     /// The same as a verdict for the supervisor. Reads a few small files: not for the reactor's threads.
-    pub(crate) fn look(&self) -> Verdict {
-        match self.plan() {
-            Ok(Ok(plan)) => Verdict::Fits { n_ctx: *self.n_ctx.get_or_init(|| plan.knobs.n_ctx) },
+    pub(crate) fn look(&self, ask: Ask) -> Verdict {
+        match self.plan(ask) {
+            Ok(Ok(plan)) => Verdict::Fits { knobs: plan.knobs, ours: plan.ours(&self.wish) },
             Ok(Err(e)) => Verdict::unread(format!("the machine's memory could not be read: {e}")),
             Err(refusal) => {
                 let why = render::refusal_text(&refusal).trim_end().to_owned();
                 match refusal {
-                    Refusal::KvTypeImpossible { .. } | Refusal::ModesMixed { .. } => Verdict::Impossible { why },
+                    Refusal::KvTypeImpossible { .. } | Refusal::ModesMixed { .. } | Refusal::OverLearnedCap { .. } => {
+                        Verdict::Impossible { why }
+                    }
                     Refusal::DoesNotFit(shortage) => Verdict::Refused { why: brief(&shortage.shortfalls), detail: why },
                 }
             }
@@ -103,9 +115,7 @@ impl Planner {
     }
 
     /// The first frame for a worker.
-    /// A worker is only started after a look that fitted; without one it gets a context of 0, which it refuses.
-    pub(crate) fn start_frame(&self) -> Start {
-        let n_ctx = self.n_ctx.get().copied().unwrap_or_default();
+    pub(crate) fn start_frame(&self, n_ctx: Tokens) -> Start {
         Start {
             wire_version: WIRE_VERSION,
             model_path: self.model_path.clone(),
@@ -135,7 +145,9 @@ pub(crate) fn to_json(outcome: &Result<Plan, Refusal>) -> Value {
             "accounts": accounts(&plan.ledger),
             "notes": plan.notes.iter().map(render::note_text).collect::<Vec<_>>(),
         }),
-        Err(refusal @ (Refusal::KvTypeImpossible { .. } | Refusal::ModesMixed { .. })) => json!({
+        Err(
+            refusal @ (Refusal::KvTypeImpossible { .. } | Refusal::ModesMixed { .. } | Refusal::OverLearnedCap { .. }),
+        ) => json!({
             "verdict": "impossible",
             "reason": render::refusal_text(refusal).trim_end(),
         }),

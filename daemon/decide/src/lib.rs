@@ -4,7 +4,7 @@
 //! lie, and what to do when it does not), [`render`] (both as text); [`gpu`] (what a driver says), [`identity`] (which
 //! processes are ours), [`zero_check`] (whether a card is empty before a start), [`release`] (whether it is empty after an
 //! end), [`calibration`] (what is healthy on this machine), [`measured`] (how wrong plans were); [`admission`] (who runs,
-//! waits or is refused), [`lifecycle`] (the worker's life). The daemon's loop calls them and carries out what they say;
+//! waits or is refused), [`poison`] (whose step killed a worker), [`lifecycle`] (the worker's life). The daemon's loop calls them and carries out what they say;
 //! nothing else does.
 
 #![forbid(unsafe_code)]
@@ -23,5 +23,6 @@ pub mod measured;
 
 pub mod admission;
 pub mod lifecycle;
+pub mod poison;
 
 mod text;

@@ -5,23 +5,29 @@
 //! or reads a clock; nothing out there decides.
 //!
 //! ```text
-//!             StartAsked             CheckPassed: Spawn            Ready: ResubmitRequests
-//!   Absent ───────────────► Checking ───────────────► Starting ─────────────────────────► Ready ◄──┐ StartAsked
-//!     ▲                      │  ▲  ▲ refused: looks     │ │  death                          │  │   │
-//!     │          CheckFailed │  │  │ again after a pause │ └──────────────┐     death        │  └─► Draining
-//!     │                      ▼  │  └────────────────     │                ▼◄─────────────────┤       │
-//!     │ StopAsked         Failed │ until         ┌───────┼──────────► Backoff                 │       │ Drained,
-//!     │                      ▲  └───────────────┼───────┼─────────────┘ │                    │       │ deadline
-//!     │                      │ permanent, budget spent  │               │ hung, StopAsked    │       │
-//!     │                      └──────────────────┴───────┼─── Stopping ◄─┴────────────────────┴───────┘
-//!     └──────────────────────── Exited, nothing more wanted ──┘  Stop frame → grace → TERM → grace → KILL
+//!   Absent ──StartAsked──► Checking ──CheckPassed──► Starting ──Ready──► Ready ◄──DrainAsked, StartAsked──► Draining
+//!                          │  ▲ ▲ │ refused:            │                  │                                  │
+//!              CheckFailed │  │ └─┘ again after a pause └────────┬─────────┴──────────────────────────────────┘
+//!                          ▼  │                                  ├─ to end, hung, lost ─► Stopping: frame → TERM → KILL
+//!                        Failed                                  │                           │ Exited
+//!                     asked, or its time is over                 └─ died by itself ─► Releasing: AwaitRelease
+//!                                                                                            │ Released, or not in time
+//!                                                                                            ▼
+//!        what comes next was decided at the end:  Absent │ Checking (asked, fallback) │ Backoff ──► Checking │ Failed
 //! ```
 //!
-//! `Failed` for a spent budget looks again by itself when the oldest death leaves the window; a permanent failure waits for
-//! somebody to ask.
+//! What a worker died of is told from evidence ([`death`]). After one that ran out of memory the same plan is never tried
+//! again: one lever is lowered ([`learned`]), or nothing is tried until somebody asks or a calm time is over. A plan that
+//! never came up falls back, once, to the last one that served. `Failed` for a spent budget looks again by itself when the
+//! oldest death leaves the window; a permanent failure waits for somebody to ask.
 //!
 //! A worker is named by its [`Generation`], so that a late word of a dead one is never taken for the living one's.
 
+mod checks;
+pub mod death;
+mod ends;
+mod event;
+pub mod learned;
 mod reason;
 mod states;
 mod steps;
@@ -32,124 +38,17 @@ use plimsoll_config::limits;
 use plimsoll_config::units::Millis;
 
 use crate::admission::{ClosedReason, Gate};
+use crate::plan::Caps;
 
-pub use reason::{DeathCause, Exit, Failure, RequestsEnd};
+use death::DeathClass;
+use learned::Learned;
+
+pub use event::{Action, ErrorClass, Event, Generation, PlanId, WorkerEvent};
+pub use reason::{Failure, RequestsEnd};
 pub use states::{
-    CheckPhase, Checking, Draining, Patience, Ready, StartPhase, Starting, State, StopPhase, Stopping, Then,
+    CheckPhase, Checking, Draining, Loss, Next, Patience, Ready, Releasing, StartPhase, Starting, State, StopPhase,
+    Stopping, Then,
 };
-
-/// The number of a worker; each spawn takes the next one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Generation(pub u64);
-
-/// What happened.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
-    /// Somebody wants a worker: the daemon's start, or a person. Ends a pause, and calls off a drain.
-    StartAsked,
-    /// Let the running answers end, then stop; whoever is still running at `deadline` is failed.
-    DrainAsked {
-        /// A point in time.
-        deadline: Millis,
-    },
-    /// No request is running or waiting any more. Only heard while draining.
-    Drained,
-    /// Stop now. Nothing is started after this until somebody asks for it.
-    StopAsked,
-    /// [`Action::Look`] found that the plan fits.
-    CheckPassed,
-    /// [`Action::Look`] found that the plan does not fit now; it may later.
-    CheckRefused {
-        /// The refusal, for a person.
-        why: String,
-    },
-    /// [`Action::Look`] found something that no waiting changes: no such file, not a model.
-    CheckFailed {
-        /// One sentence.
-        why: String,
-    },
-    /// A worker did something.
-    Worker {
-        /// Which one.
-        generation: Generation,
-        /// What.
-        event: WorkerEvent,
-    },
-    /// Time has passed.
-    Tick,
-}
-
-/// What a worker did.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum WorkerEvent {
-    /// Its process exists.
-    Spawned,
-    /// Its process could not be made.
-    SpawnFailed {
-        /// Whether trying again can help.
-        class: ErrorClass,
-        /// One sentence.
-        why: String,
-    },
-    /// Its first frame came, of the right version. A wrong one is a permanent [`WorkerEvent::LoadFailed`].
-    Hello,
-    /// Weights are arriving.
-    Loading {
-        /// Bytes ready.
-        done_bytes: u64,
-        /// Bytes in all.
-        total_bytes: u64,
-    },
-    /// It serves.
-    Ready,
-    /// It can't serve, and ends by itself after saying so.
-    LoadFailed {
-        /// Whether trying again can help.
-        class: ErrorClass,
-        /// One sentence.
-        why: String,
-    },
-    /// Any frame: it lives.
-    HeartbeatSeen,
-    /// Its socket closed or carried nonsense. It ends on the end of its socket, or is made to.
-    SocketClosed {
-        /// One sentence.
-        why: String,
-    },
-    /// Its process is gone and reaped.
-    Exited(Exit),
-}
-
-/// Whether trying again can help.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ErrorClass {
-    /// It can't: the same thing would happen.
-    Permanent,
-    /// It can: memory, a disk, a driver.
-    MayPass,
-}
-
-/// What to do. Signals go to the worker of the current generation, and only after re-checking that it is ours.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
-    /// Read the machine, make the plan, and answer with one of the `Check…` events.
-    Look,
-    /// Start a worker on the plan that passed; answer with `Spawned` or `SpawnFailed`.
-    Spawn(Generation),
-    /// Send the stop frame.
-    SendStop,
-    /// Send SIGTERM.
-    SignalTerm,
-    /// Send SIGKILL.
-    SignalKill,
-    /// The worker is lost: running requests wait for the next one
-    /// ([`worker_died`](crate::admission::Admission::worker_died)).
-    ParkRequests,
-    /// Give the parked requests to the new worker, then let waiting ones in.
-    ResubmitRequests,
-    /// Every request, running or waiting, ends with this.
-    FailRequests(RequestsEnd),
-}
 
 /// The worker's life so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -157,8 +56,16 @@ pub struct Lifecycle {
     state: State,
     /// When workers died, the oldest first; at most [`limits::MAX_DEATHS_IN_WINDOW`].
     deaths: VecDeque<Millis>,
-    last_death: Option<(Millis, DeathCause)>,
+    last_death: Option<(Millis, DeathClass)>,
     n_spawns: u64,
+    /// The plan of the worker that exists, or existed last, and its knobs that may be lowered.
+    plan: Option<(PlanId, Caps)>,
+    last_served: Option<PlanId>,
+    /// The last plan that served was tried again, and no worker was ready since.
+    fell_back: bool,
+    /// Plans whose workers ran out of memory, and when; at most [`limits::MAX_LEARNED_STEPS`].
+    exhausted: VecDeque<(PlanId, Millis)>,
+    learned: Learned,
 }
 
 impl Default for Lifecycle {
@@ -170,7 +77,22 @@ impl Default for Lifecycle {
 impl Lifecycle {
     /// No worker, and none asked for.
     pub fn new() -> Lifecycle {
-        Lifecycle { state: State::Absent, deaths: VecDeque::new(), last_death: None, n_spawns: 0 }
+        Lifecycle::with_learned(Learned::default())
+    }
+
+    /// The same, with what an earlier daemon had learned.
+    pub fn with_learned(learned: Learned) -> Lifecycle {
+        Lifecycle {
+            state: State::Absent,
+            deaths: VecDeque::new(),
+            last_death: None,
+            n_spawns: 0,
+            plan: None,
+            last_served: None,
+            fell_back: false,
+            exhausted: VecDeque::new(),
+            learned,
+        }
     }
 
     /// The state.
@@ -179,8 +101,13 @@ impl Lifecycle {
     }
 
     /// The last death: when and of what. Survives the restart, for `/readyz` and the log.
-    pub fn last_death(&self) -> Option<&(Millis, DeathCause)> {
+    pub fn last_death(&self) -> Option<&(Millis, DeathClass)> {
         self.last_death.as_ref()
+    }
+
+    /// What deaths for want of memory have taught.
+    pub fn learned(&self) -> &Learned {
+        &self.learned
     }
 
     /// Workers started so far.
@@ -195,14 +122,18 @@ impl Lifecycle {
         {
             return Vec::new(); // a worker that is gone
         }
+        if event == Event::Tick && self.next_wake().is_some_and(|at| now >= at.saturating_add(limits::LATE_TICK)) {
+            self.state.begin_silence_anew(now);
+        }
         let (state, actions) = match std::mem::replace(&mut self.state, State::Absent) {
-            State::Absent => Self::step_absent(&event),
+            State::Absent => self.step_absent(&event),
             State::Checking(checking) => self.step_checking(now, checking, event),
             State::Starting(starting) => self.step_starting(now, starting, event),
             State::Ready(ready) => self.step_ready(now, ready, event),
-            State::Draining(draining) => Self::step_draining(now, draining, event),
+            State::Draining(draining) => self.step_draining(now, draining, event),
             State::Stopping(stopping) => self.step_stopping(now, stopping, event),
-            State::Backoff { until } => Self::step_backoff(now, until, &event),
+            State::Releasing(releasing) => self.step_releasing(now, releasing, &event),
+            State::Backoff { until } => self.step_backoff(now, until, &event),
             State::Failed(failure) => self.step_failed(now, failure, &event),
         };
         self.state = state;
@@ -213,20 +144,20 @@ impl Lifecycle {
     /// forgotten or left behind.
     pub fn next_wake(&self) -> Option<Millis> {
         match &self.state {
-            State::Absent | State::Failed(Failure::Permanent { .. }) => None,
-            State::Failed(Failure::BudgetSpent { until, .. }) => Some(*until),
+            State::Absent => None,
+            State::Failed(failure) => failure.until(),
             State::Checking(checking) => match checking.phase {
                 CheckPhase::Looking => None,
                 CheckPhase::Pausing { until } => Some(until),
             },
             State::Starting(starting) => Some(starting.silent_until.min(starting.load_until)),
-            State::Ready(ready) => Some(ready.silent_until),
+            State::Ready(ready) => ready.calm_until.into_iter().chain([ready.silent_until]).min(),
             State::Draining(draining) => Some(draining.deadline.min(draining.silent_until)),
             State::Stopping(stopping) => match stopping.phase {
                 StopPhase::AwaitingSpawn | StopPhase::KillSent => None,
                 StopPhase::StopSent { until } | StopPhase::TermSent { until } => Some(until),
             },
-            State::Backoff { until } => Some(*until),
+            State::Releasing(Releasing { until, .. }) | State::Backoff { until } => Some(*until),
         }
     }
 
@@ -241,6 +172,11 @@ impl Lifecycle {
                 Then::Restart | Then::Recover(_) => Gate::Hold,
                 Then::Rest => Gate::Closed(ClosedReason::Draining),
                 Then::Fail(failure) => not_ready(failure.retry_after(now)),
+            },
+            State::Releasing(releasing) => match &releasing.next {
+                Next::Restart | Next::Fallback(_) | Next::Pause { .. } => Gate::Hold,
+                Next::Rest => Gate::Closed(ClosedReason::Draining),
+                Next::Fail(failure) => not_ready(failure.retry_after(now)),
             },
             State::Absent => not_ready(None),
             State::Checking(Checking { refusal: Some(_), .. }) => not_ready(Some(limits::NOT_READY_RETRY_AFTER)),
@@ -261,42 +197,21 @@ impl Lifecycle {
             State::Stopping(stopping) => match &stopping.then {
                 Then::Rest => "stopping".to_owned(),
                 Then::Restart => "stopping, to start again".to_owned(),
-                Then::Recover(cause) => format!("ending a lost worker, to start another: {cause}"),
+                Then::Recover(loss) => format!("ending a lost worker: it {}", loss.first_sight()),
                 Then::Fail(failure) => failure.to_string(),
+            },
+            State::Releasing(releasing) => match &releasing.next {
+                Next::Rest => "stopped; its memory is on its way back".to_owned(),
+                Next::Restart => "waiting for the memory of the last worker, to start again".to_owned(),
+                Next::Fallback(_) => {
+                    format!("the worker died{}; the plan that served before is tried next", last_death())
+                }
+                Next::Pause { .. } => format!("the worker died{}; waiting for its memory", last_death()),
+                Next::Fail(failure) => failure.to_string(),
             },
             State::Backoff { .. } => format!("the worker died{}; another one is started soon", last_death()),
             State::Failed(failure) => failure.to_string(),
         }
-    }
-
-    /// Spawns the next worker.
-    fn spawn(&mut self, now: Millis) -> (State, Vec<Action>) {
-        self.n_spawns += 1;
-        let generation = Generation(self.n_spawns);
-        let starting = Starting {
-            generation,
-            phase: StartPhase::Spawning,
-            silent_until: now.saturating_add(limits::HELLO_DEADLINE),
-            load_until: now.saturating_add(limits::LOAD_DEADLINE),
-        };
-        (State::Starting(starting), vec![Action::Spawn(generation)])
-    }
-
-    /// The worker is dead and gone: a pause that grows with the deaths in the window; when there were too
-    /// many, until the oldest of them is out of it.
-    fn recover(&mut self, now: Millis, cause: DeathCause) -> (State, Vec<Action>) {
-        while self.deaths.front().is_some_and(|at| now.since(*at) >= limits::DEATH_WINDOW) {
-            self.deaths.pop_front();
-        }
-        self.deaths.push_back(now);
-        self.last_death = Some((now, cause.clone()));
-        let n_deaths = self.deaths.len();
-        if n_deaths >= limits::MAX_DEATHS_IN_WINDOW {
-            let oldest = self.deaths.front().copied().unwrap_or(now);
-            let until = oldest.saturating_add(limits::DEATH_WINDOW);
-            return steps::fail(now, Failure::BudgetSpent { n_deaths: n_deaths as u32, last: cause, at: now, until });
-        }
-        (State::Backoff { until: now.saturating_add(backoff(n_deaths)) }, Vec::new())
     }
 }
 

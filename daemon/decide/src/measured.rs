@@ -1,7 +1,7 @@
 //! How wrong plans were: after each start, planned against measured, object by object, and what the next plan learns from it.
 //!
 //! The error is a figure of the product, with a target of 2 %. What was planned and what came of it is kept, and corrects
-//! the next plan's *estimates*: the machine's reading brings it as [`Learned`]. What is computed exactly is never corrected:
+//! the next plan's *estimates*: the machine's reading brings it as [`Experience`]. What is computed exactly is never corrected:
 //! an error there is a mistake to be found, not to be learned. The caller makes the [`Reconciled`] account from what was
 //! measured, and stores [`Truth`] as it is.
 
@@ -216,14 +216,14 @@ impl Truth {
 
 /// What starts of one model taught: what a plan of it takes from [`Truth`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Learned {
+pub struct Experience {
     /// The model's file.
     pub model_hash: String,
     /// What is known, of it and others.
     pub truth: Truth,
 }
 
-impl Learned {
+impl Experience {
     /// An estimate of this model in the light of its former starts; see [`Truth::corrected`].
     pub(crate) fn corrected(&self, account: AccountId, object: Object, estimate: Bytes) -> Bytes {
         let key = Key { model_hash: self.model_hash.clone(), account, object };

@@ -15,6 +15,7 @@
 //! Read in this order: [`ModelSizes`], [`MachineReading`], [`Wish`], then `estimates`, `load` (what a choice costs), `card`
 //! (the same on a GPU), `placement` (which experts and layers lie where), `ladder`, `offers`, `forecast`.
 
+mod caps;
 mod card;
 mod estimates;
 mod forecast;
@@ -34,6 +35,7 @@ use plimsoll_config::units::Bytes;
 use load::{Inputs, Load, Reserve};
 use placement::ExpertRow;
 
+pub use caps::{CapLever, Caps};
 pub use card::suggested_reserve;
 pub use machine::{
     CardReading, DiskReading, GpuProgram, MachineReading, Profile, Program, RankedExpert, Reaction, RequestStart,
@@ -55,6 +57,9 @@ pub fn plan(model: &ModelSizes, machine: &MachineReading, wish: &Wish) -> Result
         && reserve != limits::BENCHMARK_RESERVE
     {
         return Err(Refusal::ModesMixed { reserve });
+    }
+    if let Some((lever, written, cap)) = machine.caps.overruled_by(wish) {
+        return Err(Refusal::OverLearnedCap { lever, written, cap });
     }
     let row = ExpertRow::new(model, machine.profile.as_ref());
     let inputs = Inputs { model, machine, wish, row: &row };

@@ -9,8 +9,8 @@ use plimsoll_config::units::{Bytes, thousands};
 
 use crate::ledger::{Account, AccountId, Ledger, Object};
 use crate::plan::{
-    Adapt, Cause, Change, Combination, DiskVerdict, FileTier, Mode, Note, Offer, Plan, Refusal, Shortage, Shortfall,
-    Speed, TokensPerSecond,
+    Adapt, CapLever, Cause, Change, Combination, DiskVerdict, FileTier, Mode, Note, Offer, Plan, Refusal, Shortage,
+    Shortfall, Speed, TokensPerSecond,
 };
 
 const MIB: i128 = 1 << 20;
@@ -50,6 +50,21 @@ pub fn refusal_text(refusal: &Refusal) -> String {
              reserve, or use the profile stable.\n",
             thousands(reserve.mib_rounded_down())
         ),
+        Refusal::OverLearnedCap { lever, written, cap } => {
+            let figure = |n| match lever {
+                CapLever::ResidentBudget | CapLever::ExpertCache => Bytes(n).to_string(),
+                CapLever::Context | CapLever::KvWindow => format!("{} tokens", thousands(n)),
+                CapLever::GpuLayers => thousands(n),
+            };
+            format!(
+                "DOES NOT FIT: a worker with more than that ran out of memory, so the {} is at most {} now, but {} is written, and \
+                 what is written is not changed silently: write {} or auto.\n",
+                lever.name(),
+                figure(*cap),
+                figure(*written),
+                figure(*cap)
+            )
+        }
         Refusal::DoesNotFit(shortage) => shortage_text(shortage),
     }
 }

@@ -5,15 +5,19 @@ mod story;
 use plimsoll_config::limits;
 use plimsoll_config::units::Millis;
 use plimsoll_decide::admission::{ClosedReason, Gate};
+use plimsoll_decide::lifecycle::death::{DeathClass, Exit, Hang, Traces};
 use plimsoll_decide::lifecycle::{
-    Action, DeathCause, ErrorClass, Event, Exit, Failure, Generation, Lifecycle, RequestsEnd, State, Then, WorkerEvent,
-    backoff,
+    Action, ErrorClass, Event, Failure, Generation, Lifecycle, RequestsEnd, State, Then, WorkerEvent, backoff,
 };
 
-use story::Story;
+use story::{Story, look};
 
 fn stopped() -> Action {
     Action::FailRequests(RequestsEnd::Stopped)
+}
+
+fn exited(exit: Exit) -> WorkerEvent {
+    WorkerEvent::Exited { exit, traces: Traces::default() }
 }
 
 fn drain(story: &mut Story, span: Millis) -> Vec<Action> {
@@ -26,11 +30,11 @@ fn a_start_looks_first_then_spawns_then_serves() {
     let mut story = Story::new();
     assert_eq!(story.life, Lifecycle::default());
     assert_eq!(story.life.sentence(), "no worker is running, and none was asked for");
-    assert_eq!(story.tell(Event::StartAsked), [Action::Look]);
+    assert_eq!(story.tell(Event::StartAsked), [look()]);
     assert_eq!((story.life.gate(story.now), story.life.next_wake()), (Gate::Hold, None));
     assert_eq!(story.life.sentence(), "looking whether the model fits");
     assert_eq!(story.tell(Event::StartAsked), []);
-    assert_eq!(story.tell(Event::CheckPassed), [Action::Spawn(Generation(1))]);
+    assert_eq!(story.passes(), [Action::Spawn(Generation(1))]);
     assert_eq!(story.life.sentence(), "starting the worker");
     assert_eq!(story.worker(WorkerEvent::Spawned), []);
     assert_eq!(story.worker(WorkerEvent::Hello), []);
@@ -48,18 +52,18 @@ fn a_start_looks_first_then_spawns_then_serves() {
 fn a_crash_is_a_short_pause() {
     let mut story = Story::ready();
     let exit = Exit::Signal(9);
-    assert_eq!(story.worker(WorkerEvent::Exited(exit)), [Action::ParkRequests]);
+    assert_eq!(story.ends(exit), [Action::ParkRequests]);
     story.is("backoff");
     assert_eq!(story.life.gate(story.now), Gate::Hold);
-    assert_eq!(story.life.last_death(), Some(&(story.now, DeathCause::Exited(exit))));
+    assert_eq!(story.life.last_death(), Some(&(story.now, DeathClass::Killed { signal: 9 })));
     assert!(
-        story.life.sentence().contains("SIGKILL: from outside; the kernel's log tells"),
+        story.life.sentence().contains("killed from outside by someone unknown (signal 9, SIGKILL)"),
         "{}",
         story.life.sentence()
     );
     assert_eq!(story.wait(Millis(1)), []);
-    assert_eq!(story.sleep(), [Action::Look]);
-    assert_eq!(story.tell(Event::CheckPassed), [Action::Spawn(Generation(2))]);
+    assert_eq!(story.sleep(), [look()]);
+    assert_eq!(story.passes(), [Action::Spawn(Generation(2))]);
     for event in [WorkerEvent::Spawned, WorkerEvent::Hello] {
         assert_eq!(story.worker(event), []);
     }
@@ -69,10 +73,10 @@ fn a_crash_is_a_short_pause() {
 #[test]
 fn a_late_word_of_a_dead_worker_is_not_heard() {
     let mut story = Story::ready();
-    story.worker(WorkerEvent::Exited(Exit::Signal(9)));
+    story.ends(Exit::Signal(9));
     story.sleep();
     story.become_ready();
-    for event in [WorkerEvent::Exited(Exit::Signal(9)), WorkerEvent::SocketClosed { why: "late".to_owned() }] {
+    for event in [exited(Exit::Signal(9)), WorkerEvent::SocketClosed { why: "late".to_owned() }] {
         assert_eq!(story.tell(Event::Worker { generation: Generation(1), event }), []);
         story.is("ready");
     }
@@ -90,12 +94,12 @@ fn pauses_grow_and_end() {
 fn spend_the_budget(story: &mut Story) -> (Millis, Vec<Action>) {
     let first = story.now;
     for n_deaths in 1..limits::MAX_DEATHS_IN_WINDOW {
-        story.worker(WorkerEvent::Exited(Exit::Signal(11)));
+        story.ends(Exit::Signal(11));
         assert_eq!(story.life.next_wake(), Some(story.now.saturating_add(backoff(n_deaths))));
         story.sleep();
         story.become_ready();
     }
-    let actions = story.worker(WorkerEvent::Exited(Exit::Signal(11)));
+    let actions = story.ends(Exit::Signal(11));
     story.is("failed");
     (first, actions)
 }
@@ -125,17 +129,17 @@ fn a_spent_budget_is_whole_again_death_by_death() {
     let until = story.life.next_wake().expect("it looks again");
     story.now = Millis(until.0 - 1);
     assert_eq!(story.tell(Event::Tick), [], "too early");
-    assert_eq!(story.sleep(), [Action::Look]);
+    assert_eq!(story.sleep(), [look()]);
     assert_eq!(story.life.gate(story.now), Gate::Hold);
     story.become_ready();
     // Four deaths are still in the window: the next one is the fifth. The second oldest leaves it a pause later.
-    story.worker(WorkerEvent::Exited(Exit::Signal(11)));
+    story.ends(Exit::Signal(11));
     story.is("failed");
     assert_eq!(story.life.next_wake(), Some(until.saturating_add(backoff(1))));
-    assert_eq!(story.sleep(), [Action::Look]);
+    assert_eq!(story.sleep(), [look()]);
     story.become_ready();
     story.now = story.now.saturating_add(limits::DEATH_WINDOW);
-    story.worker(WorkerEvent::Exited(Exit::Signal(11)));
+    story.ends(Exit::Signal(11));
     assert_eq!(story.life.next_wake(), Some(story.now.saturating_add(limits::BACKOFF_MIN)), "well for long enough");
 }
 
@@ -143,9 +147,9 @@ fn a_spent_budget_is_whole_again_death_by_death() {
 fn who_asks_gets_a_whole_budget_at_once() {
     let mut story = Story::ready();
     spend_the_budget(&mut story);
-    assert_eq!(story.tell(Event::StartAsked), [Action::Look]);
+    assert_eq!(story.tell(Event::StartAsked), [look()]);
     story.become_ready();
-    story.worker(WorkerEvent::Exited(Exit::Signal(11)));
+    story.ends(Exit::Signal(11));
     assert_eq!(story.life.next_wake(), Some(story.now.saturating_add(limits::BACKOFF_MIN)), "a whole budget again");
 }
 
@@ -154,7 +158,7 @@ fn a_calm_time_forgives() {
     let mut story = Story::ready();
     for _ in 0..3 * limits::MAX_DEATHS_IN_WINDOW {
         story.now = story.now.saturating_add(limits::DEATH_WINDOW);
-        story.worker(WorkerEvent::Exited(Exit::Code(1)));
+        story.ends(Exit::Code(1));
         assert_eq!(story.life.next_wake(), Some(story.now.saturating_add(limits::BACKOFF_MIN)));
         story.sleep();
         story.become_ready();
@@ -166,12 +170,12 @@ fn what_no_second_try_changes_is_not_tried_again() {
     let check = |event: WorkerEvent, expect: &str| {
         let mut story = Story::new();
         story.tell(Event::StartAsked);
-        story.tell(Event::CheckPassed);
+        story.passes();
         let mut actions = story.worker(event);
         if story.life.state().name() == "stopping" {
             assert!(matches!(story.life.gate(story.now), Gate::Closed(ClosedReason::NotReady { .. })));
             assert_eq!(story.life.sentence(), expect);
-            actions = story.worker(WorkerEvent::Exited(Exit::Code(6)));
+            actions = story.ends(Exit::Code(6));
         }
         let end = RequestsEnd::NotReady { why: expect.to_owned(), retry_after: None };
         assert_eq!(actions, [Action::FailRequests(end)]);
@@ -181,12 +185,12 @@ fn what_no_second_try_changes_is_not_tried_again() {
     check(WorkerEvent::SpawnFailed { class, why: why.clone() }, "no such program");
     check(WorkerEvent::LoadFailed { class, why }, "no such program");
     let ended = |code, meaning: &str| format!("the worker ended with exit code {code}: {meaning}");
-    check(WorkerEvent::Exited(Exit::Code(66)), &ended(66, "the model file is missing"));
-    check(WorkerEvent::Exited(Exit::Code(64)), &ended(64, "its configuration is wrong"));
+    check(exited(Exit::Code(66)), &ended(66, "the model file is missing"));
+    check(exited(Exit::Code(64)), &ended(64, "its configuration is wrong"));
     let damaged = "the model file is damaged or of a kind that this build does not know";
-    check(WorkerEvent::Exited(Exit::Code(6)), &ended(6, damaged));
+    check(exited(Exit::Code(6)), &ended(6, damaged));
     let usage = "it was called wrongly: daemon and worker are of different versions";
-    check(WorkerEvent::Exited(Exit::Code(2)), &ended(2, usage));
+    check(exited(Exit::Code(2)), &ended(2, usage));
 
     let mut story = Story::new();
     story.tell(Event::StartAsked);
@@ -203,23 +207,23 @@ fn what_may_pass_is_tried_again_on_a_new_plan() {
     let check = |event: WorkerEvent, expect: &str| {
         let mut story = Story::new();
         story.tell(Event::StartAsked);
-        story.tell(Event::CheckPassed);
+        story.passes();
         story.worker(event);
         if story.life.state().name() == "stopping" {
             assert_eq!(story.life.gate(story.now), Gate::Hold);
-            story.worker(WorkerEvent::Exited(Exit::Code(0)));
+            story.ends(Exit::Code(0));
         }
         story.is("backoff");
         let cause = story.life.last_death().expect("it died").1.to_string();
         assert_eq!(cause, expect);
-        assert_eq!(story.sleep(), [Action::Look]);
+        assert_eq!(story.sleep(), [look()]);
     };
     let (class, why) = (ErrorClass::MayPass, "no memory".to_owned());
     check(WorkerEvent::SpawnFailed { class, why: why.clone() }, "could not be started: no memory");
     check(WorkerEvent::LoadFailed { class, why: why.clone() }, "could not load the model: no memory");
     check(WorkerEvent::SocketClosed { why }, "lost its socket: no memory");
-    check(WorkerEvent::Exited(Exit::Code(0)), "ended with exit code 0");
-    check(WorkerEvent::Exited(Exit::Signal(40)), "ended by signal 40");
+    check(exited(Exit::Code(0)), "ended with exit code 0");
+    check(exited(Exit::Signal(40)), "was killed from outside by someone unknown (signal 40)");
 }
 
 #[test]
@@ -228,8 +232,8 @@ fn the_exit_tells_more_than_the_socket() {
     let mut story = Story::ready();
     assert_eq!(story.worker(closed()), [Action::ParkRequests]);
     assert!(story.life.sentence().contains("lost its socket: end of file"));
-    assert_eq!(story.worker(WorkerEvent::Exited(Exit::Signal(7))), []);
-    assert_eq!(story.life.last_death().map(|(_, cause)| cause), Some(&DeathCause::Exited(Exit::Signal(7))));
+    assert_eq!(story.ends(Exit::Signal(7)), []);
+    assert_eq!(story.life.last_death().map(|(_, cause)| cause), Some(&DeathClass::Fault { signal: 7 }));
     // One that closes its socket and stays is made to end.
     story.sleep();
     story.become_ready();
@@ -245,21 +249,22 @@ fn a_silent_worker_is_hung() {
     for _ in 0..10 {
         assert_eq!(story.wait(nearly), []);
         assert_eq!(story.worker(WorkerEvent::HeartbeatSeen), []);
+        assert_eq!(story.life.next_wake(), Some(story.now.saturating_add(limits::HEARTBEAT_SILENCE)));
     }
     assert_eq!(story.sleep(), [Action::ParkRequests, Action::SignalTerm]);
     assert_eq!(story.wait(Millis(limits::TERM_GRACE.0 - 1)), []);
     assert_eq!(story.sleep(), [Action::SignalKill]);
     assert_eq!(story.life.next_wake(), None);
-    assert_eq!(story.worker(WorkerEvent::Exited(Exit::Signal(9))), []);
-    assert_eq!(story.life.last_death().map(|(_, cause)| cause), Some(&DeathCause::Hung));
-    assert_eq!(DeathCause::Hung.to_string(), "hung: nothing was heard of it for 1 min");
+    assert_eq!(story.ends(Exit::Signal(9)), []);
+    assert_eq!(story.life.last_death().map(|(_, cause)| cause), Some(&DeathClass::Hang(Hang::Silent)));
+    assert_eq!(Hang::Silent.to_string(), "hung: nothing was heard of it for 1 min");
 }
 
 #[test]
 fn a_start_may_be_slow_but_not_still() {
     let mut story = Story::new();
     story.tell(Event::StartAsked);
-    story.tell(Event::CheckPassed);
+    story.passes();
     story.worker(WorkerEvent::Spawned);
     let mut step = Millis(limits::LOAD_SILENCE.0 - 1);
     story.worker(WorkerEvent::Hello);
@@ -276,7 +281,7 @@ fn a_start_may_be_slow_but_not_still() {
     assert_eq!(story.life.sentence(), "loading the model: 19 B of 100 B");
     assert_eq!(story.wait(step), [Action::SignalTerm]);
     assert!(
-        matches!(story.life.state(), State::Stopping(stopping) if stopping.then == Then::Recover(DeathCause::LoadStalled))
+        matches!(story.life.state(), State::Stopping(stopping) if matches!(&stopping.then, Then::Recover(loss) if loss.hang == Some(Hang::LoadStalled)))
     );
 }
 
@@ -284,7 +289,7 @@ fn a_start_may_be_slow_but_not_still() {
 fn a_load_that_never_ends_is_ended() {
     let mut story = Story::new();
     story.tell(Event::StartAsked);
-    story.tell(Event::CheckPassed);
+    story.passes();
     story.worker(WorkerEvent::Spawned);
     let started = story.now;
     for done_bytes in 1.. {
@@ -301,17 +306,17 @@ fn a_load_that_never_ends_is_ended() {
 fn a_worker_that_says_nothing_is_ended() {
     let mut story = Story::new();
     story.tell(Event::StartAsked);
-    story.tell(Event::CheckPassed);
+    story.passes();
     story.worker(WorkerEvent::Spawned);
     assert_eq!(story.sleep(), [Action::SignalTerm]);
     assert!(story.life.sentence().ends_with("said nothing for 10 s after its start"), "{}", story.life.sentence());
-    assert!(DeathCause::LoadStalled.to_string().ends_with("loaded nothing for 1 min"));
+    assert!(Hang::LoadStalled.to_string().ends_with("loaded nothing for 1 min"));
 }
 
 #[test]
 fn a_refused_plan_is_looked_at_again_and_parked_requests_wait_for_a_while() {
     let mut story = Story::ready();
-    story.worker(WorkerEvent::Exited(Exit::Signal(9)));
+    story.ends(Exit::Signal(9));
     story.sleep();
     let refuse = |story: &mut Story| story.tell(Event::CheckRefused { why: "short by 5 MiB".to_owned() });
     let began = story.now;
@@ -325,7 +330,7 @@ fn a_refused_plan_is_looked_at_again_and_parked_requests_wait_for_a_while() {
             Gate::Closed(ClosedReason::NotReady { why: "short by 5 MiB".to_owned(), retry_after })
         );
         let mut actions = story.sleep();
-        assert_eq!(actions.pop(), Some(Action::Look));
+        assert_eq!(actions.pop(), Some(look()));
         assert_ne!(story.life.gate(story.now), Gate::Hold, "no flicker while it looks again");
         if let Some(action) = actions.pop() {
             let end = RequestsEnd::NotReady { why: "short by 5 MiB".to_owned(), retry_after };
@@ -336,8 +341,8 @@ fn a_refused_plan_is_looked_at_again_and_parked_requests_wait_for_a_while() {
     assert_eq!(failed_at, Some(limits::PARK_DEADLINE));
     // Somebody who made room need not wait for the next look.
     refuse(&mut story);
-    assert_eq!(story.tell(Event::StartAsked), [Action::Look]);
-    assert_eq!(story.tell(Event::CheckPassed), [Action::Spawn(Generation(2))]);
+    assert_eq!(story.tell(Event::StartAsked), [look()]);
+    assert_eq!(story.passes(), [Action::Spawn(Generation(2))]);
 }
 
 #[test]
@@ -352,7 +357,7 @@ fn a_drain_waits_for_the_last_answer() {
         (story.life.gate(story.now), story.life.sentence().as_str()),
         (Gate::Closed(ClosedReason::Draining), "stopping")
     );
-    assert_eq!(story.worker(WorkerEvent::Exited(Exit::Code(0))), []);
+    assert_eq!(story.ends(Exit::Code(0)), []);
     story.is("absent");
     assert_eq!(story.life.last_death(), None);
 }
@@ -369,7 +374,7 @@ fn a_drain_ends_at_its_deadline() {
     assert_eq!(story.now.since(asked), Millis::from_secs(5));
     assert_eq!(story.sleep(), [Action::SignalTerm]);
     assert_eq!(story.sleep(), [Action::SignalKill]);
-    assert_eq!(story.worker(WorkerEvent::Exited(Exit::Signal(9))), []);
+    assert_eq!(story.ends(Exit::Signal(9)), []);
     story.is("absent");
 }
 
@@ -387,19 +392,19 @@ fn nothing_is_started_for_the_last_answers() {
     let hour = Millis::from_secs(3600);
     let mut story = Story::ready();
     drain(&mut story, hour);
-    assert_eq!(story.worker(WorkerEvent::Exited(Exit::Signal(11))), [stopped()]);
+    assert_eq!(story.ends(Exit::Signal(11)), [stopped()]);
     story.is("absent");
 
     let mut story = Story::ready();
     drain(&mut story, hour);
     assert_eq!(story.sleep(), [stopped(), Action::SignalTerm], "hung");
-    assert_eq!(story.worker(WorkerEvent::Exited(Exit::Signal(15))), []);
+    assert_eq!(story.ends(Exit::Signal(15)), []);
     story.is("absent");
 
     let mut story = Story::ready();
     drain(&mut story, hour);
     assert_eq!(story.worker(WorkerEvent::SocketClosed { why: "gone".to_owned() }), [stopped()]);
-    assert_eq!(story.worker(WorkerEvent::Exited(Exit::Signal(11))), []);
+    assert_eq!(story.ends(Exit::Signal(11)), []);
     story.is("absent");
 }
 
@@ -410,7 +415,7 @@ fn a_stop_ends_whatever_there_is() {
     let mut story = Story::ready();
     assert_eq!(story.tell(Event::StopAsked), [stopped(), Action::SendStop]);
     assert_eq!(RequestsEnd::Stopped.to_string(), "the server was stopped");
-    assert_eq!(story.worker(WorkerEvent::Exited(Exit::Code(0))), []);
+    assert_eq!(story.ends(Exit::Code(0)), []);
     story.is("absent");
 
     story.tell(Event::StartAsked);
@@ -418,7 +423,7 @@ fn a_stop_ends_whatever_there_is() {
     story.is("absent");
 
     story.become_ready();
-    story.worker(WorkerEvent::Exited(Exit::Signal(9)));
+    story.ends(Exit::Signal(9));
     assert_eq!(story.tell(Event::StopAsked), [stopped()]);
     story.is("absent");
 
@@ -428,7 +433,7 @@ fn a_stop_ends_whatever_there_is() {
 
     let mut story = Story::new();
     story.tell(Event::StartAsked);
-    story.tell(Event::CheckPassed);
+    story.passes();
     story.worker(WorkerEvent::Spawned);
     story.worker(WorkerEvent::Loading { done_bytes: 1, total_bytes: 2 });
     assert_eq!(story.tell(Event::StopAsked), [stopped(), Action::SendStop]);
@@ -438,15 +443,15 @@ fn a_stop_ends_whatever_there_is() {
 fn a_stop_while_a_process_is_being_made_waits_for_it() {
     let mut story = Story::new();
     story.tell(Event::StartAsked);
-    story.tell(Event::CheckPassed);
+    story.passes();
     assert_eq!(story.tell(Event::StopAsked), [stopped()]);
     assert_eq!((story.wait(Millis::from_secs(3600)), story.life.next_wake()), (vec![], None));
     assert_eq!(story.worker(WorkerEvent::Spawned), [Action::SignalTerm]);
-    assert_eq!(story.worker(WorkerEvent::Exited(Exit::Signal(15))), []);
+    assert_eq!(story.ends(Exit::Signal(15)), []);
     story.is("absent");
 
     story.tell(Event::StartAsked);
-    story.tell(Event::CheckPassed);
+    story.passes();
     story.tell(Event::StopAsked);
     let why = "no memory".to_owned();
     assert_eq!(story.worker(WorkerEvent::SpawnFailed { class: ErrorClass::MayPass, why }), []);
@@ -459,19 +464,19 @@ fn a_start_that_is_asked_for_during_a_stop_comes_after_it() {
     story.tell(Event::StopAsked);
     assert_eq!(story.tell(Event::StartAsked), []);
     assert_eq!((story.life.gate(story.now), story.life.sentence().as_str()), (Gate::Hold, "stopping, to start again"));
-    assert_eq!(story.worker(WorkerEvent::Exited(Exit::Code(0))), [Action::Look]);
+    assert_eq!(story.ends(Exit::Code(0)), [look()]);
     // And one that is called off again does not.
     story.become_ready();
     story.tell(Event::StopAsked);
     story.tell(Event::StartAsked);
     assert_eq!(story.tell(Event::StopAsked), [stopped()]);
-    assert_eq!(story.worker(WorkerEvent::Exited(Exit::Code(0))), []);
+    assert_eq!(story.ends(Exit::Code(0)), []);
     story.is("absent");
     // A lost worker's successor comes after the pause that it earned.
     story.become_ready();
     story.sleep();
     assert_eq!(story.tell(Event::StartAsked), []);
-    story.worker(WorkerEvent::Exited(Exit::Signal(15)));
+    story.ends(Exit::Signal(15));
     story.is("backoff");
-    assert_eq!(story.tell(Event::StartAsked), [Action::Look]);
+    assert_eq!(story.tell(Event::StartAsked), [look()]);
 }

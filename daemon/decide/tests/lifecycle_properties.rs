@@ -4,11 +4,13 @@
 use std::collections::VecDeque;
 
 use plimsoll_config::limits;
-use plimsoll_config::units::Millis;
+use plimsoll_config::units::{Millis, Tokens};
 use plimsoll_decide::admission::Gate;
+use plimsoll_decide::lifecycle::death::{Exit, OomAccount, OomKills, Traces};
 use plimsoll_decide::lifecycle::{
-    Action, ErrorClass, Event, Exit, Generation, Lifecycle, State, StopPhase, WorkerEvent,
+    Action, ErrorClass, Event, Generation, Lifecycle, Next, PlanId, State, StopPhase, WorkerEvent,
 };
+use plimsoll_decide::plan::Caps;
 use proptest::prelude::*;
 
 /// What the world may do next.
@@ -25,6 +27,14 @@ enum Op {
     Sleep,
     /// Wake a moment too early: nothing may happen.
     WakeEarly,
+    /// One of a few plans fits.
+    Passes {
+        plan: u64,
+    },
+    /// The memory of the worker that is gone is back, or is not in time.
+    Release {
+        is_back: bool,
+    },
     /// The current worker does something.
     Worker(WorkerEvent),
     /// A worker that is gone does something.
@@ -35,6 +45,12 @@ fn any_worker_event() -> impl Strategy<Value = WorkerEvent> {
     let class = prop::sample::select(vec![ErrorClass::MayPass, ErrorClass::MayPass, ErrorClass::Permanent]);
     let exit =
         prop::sample::select(vec![Exit::Code(0), Exit::Code(1), Exit::Code(6), Exit::Signal(9), Exit::Signal(11)]);
+    let account = prop::sample::select(vec![OomAccount::Host, OomAccount::Vram]);
+    let traces = prop::sample::select(vec![
+        Traces::default(),
+        Traces { oom_kills: Some(OomKills { before: 3, after: 4 }), ..Traces::default() },
+        Traces { xid: Some(79), ..Traces::default() },
+    ]);
     let why = "why".to_owned();
     prop_oneof![
         4 => Just(WorkerEvent::Spawned),
@@ -45,7 +61,8 @@ fn any_worker_event() -> impl Strategy<Value = WorkerEvent> {
         1 => class.clone().prop_map(|class| WorkerEvent::LoadFailed { class, why: "why".to_owned() }),
         1 => class.prop_map(|class| WorkerEvent::SpawnFailed { class, why: "why".to_owned() }),
         1 => Just(WorkerEvent::SocketClosed { why }),
-        3 => exit.prop_map(WorkerEvent::Exited),
+        1 => account.prop_map(|account| WorkerEvent::Exhausted { account, why: "why".to_owned() }),
+        4 => (exit, traces).prop_map(|(exit, traces)| WorkerEvent::Exited { exit, traces }),
     ]
 }
 
@@ -56,7 +73,9 @@ fn any_op() -> impl Strategy<Value = Op> {
         4 => Just(Op::Tell(Event::StartAsked)),
         1 => Just(Op::Tell(Event::StopAsked)),
         1 => Just(Op::Tell(Event::Drained)),
-        6 => Just(Op::Tell(Event::CheckPassed)),
+        1 => Just(Op::Tell(Event::RestartAsked)),
+        6 => (0..4u64).prop_map(|plan| Op::Passes { plan }),
+        6 => any::<bool>().prop_map(|is_back| Op::Release { is_back }),
         2 => Just(Op::Tell(Event::CheckRefused { why: why() })),
         1 => Just(Op::Tell(Event::CheckFailed { why: why() })),
         1 => prop::sample::select(spans.clone()).prop_map(|span| Op::Drain { span }),
@@ -81,6 +100,22 @@ struct World {
     /// Requests may be in: the gate let some in, and nothing ended them since.
     may_have_requests: bool,
     spawned_at: VecDeque<Millis>,
+    /// Whose memory is awaited.
+    releasing: Option<Generation>,
+    /// The plan that the next worker is on, and the one that the worker is on.
+    passed: PlanId,
+    plan: PlanId,
+    /// Plans that ran out of memory since somebody asked last, and when.
+    exhausted: Vec<(PlanId, Millis)>,
+    n_plans: u64,
+    learned_is_stored: bool,
+    /// The worker that was ordered last has served.
+    has_served: bool,
+}
+
+/// What of any plan may be lowered.
+fn ours() -> Caps {
+    Caps { n_ctx: Some(Tokens(4096)), gpu_layers: Some(2), ..Caps::default() }
 }
 
 impl World {
@@ -94,7 +129,19 @@ impl World {
             is_stopped: true,
             may_have_requests: false,
             spawned_at: VecDeque::new(),
+            releasing: None,
+            passed: PlanId(0),
+            plan: PlanId(0),
+            exhausted: Vec::new(),
+            n_plans: 100,
+            learned_is_stored: true,
+            has_served: false,
         }
+    }
+
+    fn passes(&mut self, plan: PlanId) -> Result<(), TestCaseError> {
+        self.passed = plan;
+        self.tell(Event::CheckPassed { plan, ours: ours() })
     }
 
     fn run(&mut self, op: Op) -> Result<(), TestCaseError> {
@@ -126,6 +173,8 @@ impl World {
                 }
                 Ok(())
             }
+            Op::Passes { plan } => self.passes(PlanId(plan)),
+            Op::Release { is_back } => self.release(is_back),
             Op::Worker(event) => self.worker(event),
             Op::Stale(event) => {
                 let before = self.life.clone();
@@ -143,11 +192,12 @@ impl World {
         let (is_possible, after) = match &event {
             WorkerEvent::Spawned => (!exists, Some((generation, true))),
             WorkerEvent::SpawnFailed { .. } => (!exists, None),
-            WorkerEvent::Exited(_) => (exists, None),
+            WorkerEvent::Exited { .. } => (exists, None),
             WorkerEvent::Hello
             | WorkerEvent::Loading { .. }
             | WorkerEvent::Ready
             | WorkerEvent::LoadFailed { .. }
+            | WorkerEvent::Exhausted { .. }
             | WorkerEvent::HeartbeatSeen
             | WorkerEvent::SocketClosed { .. } => (exists, self.process),
         };
@@ -155,34 +205,93 @@ impl World {
             return Ok(());
         }
         self.process = after;
-        self.tell(Event::Worker { generation, event })
+        let is_end = matches!(event, WorkerEvent::Exited { .. });
+        self.tell(Event::Worker { generation, event })?;
+        prop_assert!(!is_end || self.releasing == Some(generation), "its memory is not awaited");
+        Ok(())
+    }
+
+    fn release(&mut self, is_back: bool) -> Result<(), TestCaseError> {
+        let Some(generation) = self.releasing else { return Ok(()) };
+        let before = self.life.clone();
+        let stale = Event::Released { generation: Generation(generation.0 + 1) };
+        prop_assert!(self.life.step(self.now, stale).is_empty() && self.life == before, "somebody else's memory");
+        self.tell(match is_back {
+            true => Event::Released { generation },
+            false => Event::ReleaseTimedOut { generation, held: "12 MiB".to_owned() },
+        })?;
+        prop_assert_eq!(self.releasing, None);
+        Ok(())
     }
 
     /// Takes one step and checks what it asks for.
     fn tell(&mut self, event: Event) -> Result<(), TestCaseError> {
         let was_draining = self.life.state().name() == "draining";
+        let steps_before = self.life.learned().steps.clone();
+        self.learned_is_stored = false;
         match &event {
-            Event::StartAsked => self.is_stopped = false,
+            Event::StartAsked => {
+                self.is_stopped = false;
+                let is_given_up = match self.life.state() {
+                    State::Absent | State::Failed(_) => true,
+                    State::Releasing(releasing) => matches!(releasing.next, Next::Fail(_)),
+                    _ => false,
+                };
+                if is_given_up {
+                    self.exhausted.clear(); // somebody wants the same plan again
+                }
+            }
             Event::StopAsked | Event::DrainAsked { .. } => self.is_stopped = true,
             Event::Drained if was_draining => self.may_have_requests = false,
             Event::Drained
-            | Event::CheckPassed
+            | Event::RestartAsked
+            | Event::CheckPassed { .. }
             | Event::CheckRefused { .. }
             | Event::CheckFailed { .. }
             | Event::Worker { .. }
+            | Event::Released { .. }
+            | Event::ReleaseTimedOut { .. }
             | Event::Tick => {}
         }
-        for action in self.life.step(self.now, event) {
+        let actions = self.life.step(self.now, event);
+        if self.life.state().name() != "releasing" {
+            self.releasing = None;
+        }
+        for action in actions {
             self.obey(action)?;
         }
+        prop_assert!(self.learned_is_stored || self.life.learned().steps == steps_before);
+        prop_assert!(self.life.learned().steps.len() <= limits::MAX_LEARNED_STEPS);
         self.check_state()
     }
 
     fn obey(&mut self, action: Action) -> Result<(), TestCaseError> {
         let exists = self.process.is_some_and(|(_, exists)| exists);
         match action {
-            Action::Look => prop_assert!(!self.is_stopped, "looks after a stop"),
+            Action::Look { caps, fallback } => {
+                prop_assert!(!self.is_stopped, "looks after a stop");
+                prop_assert!(self.process.is_none() && self.releasing.is_none(), "looks while memory is on its way");
+                prop_assert_eq!(caps, self.life.learned().caps());
+                prop_assert_ne!(fallback, Some(self.plan), "falls back to the plan that did not come up");
+            }
+            Action::AwaitRelease(generation) => {
+                prop_assert!(self.process.is_none());
+                self.releasing = Some(generation);
+            }
+            Action::Died { class, had_served } => {
+                prop_assert!(!class.to_string().is_empty());
+                prop_assert_eq!(had_served, self.has_served);
+                if class.oom().is_some() {
+                    self.exhausted.push((self.plan, self.now));
+                }
+            }
+            Action::StoreLearned => self.learned_is_stored = true,
             Action::Spawn(generation) => {
+                let is_barred =
+                    |(plan, at): &(PlanId, Millis)| *plan == self.passed && self.now.since(*at) < limits::LEARNED_CALM;
+                prop_assert!(!self.exhausted.iter().any(is_barred), "a plan that ran out of memory is tried again");
+                self.plan = self.passed;
+                self.has_served = false;
                 prop_assert!(!self.is_stopped, "spawns after a stop");
                 prop_assert!(self.process.is_none(), "two workers");
                 self.process = Some((generation, false));
@@ -223,6 +332,7 @@ impl World {
                 prop_assert!(!self.may_have_requests, "forgotten requests in {:?}", state);
             }
             State::Ready(ready) => {
+                self.has_served = true;
                 prop_assert!(self.life.gate(self.now) == Gate::Open);
                 prop_assert!(ready.since <= self.now);
             }
@@ -230,6 +340,7 @@ impl World {
             | State::Starting(_)
             | State::Draining(_)
             | State::Stopping(_)
+            | State::Releasing(_)
             | State::Backoff { .. } => prop_assert!(self.life.gate(self.now) != Gate::Open),
         }
         Ok(())
@@ -238,7 +349,10 @@ impl World {
     /// One step of a world in which everything works: checks pass, workers come up, and end when they are told to.
     fn help(&mut self) -> Result<(), TestCaseError> {
         match self.life.state().clone() {
-            State::Checking(_) => self.tell(Event::CheckPassed),
+            State::Checking(_) => {
+                self.n_plans += 1;
+                self.passes(PlanId(self.n_plans))
+            }
             State::Starting(_) => {
                 self.worker(WorkerEvent::Spawned)?;
                 self.worker(WorkerEvent::Ready)
@@ -246,20 +360,22 @@ impl World {
             State::Stopping(stopping) if stopping.phase == StopPhase::AwaitingSpawn => {
                 self.worker(WorkerEvent::Spawned)
             }
-            State::Stopping(_) => self.worker(WorkerEvent::Exited(Exit::Code(0))),
+            State::Stopping(_) => self.worker(exited(Exit::Code(0))),
+            State::Releasing(_) => self.release(true),
             State::Backoff { .. } => self.run(Op::Sleep),
             State::Absent | State::Ready(_) | State::Draining(_) | State::Failed(_) => Ok(()),
         }
     }
 
-    /// One step of a world in which workers obey nothing but SIGKILL.
+    /// One step of a world in which workers obey nothing but SIGKILL, and nobody knows about memory.
     fn resist(&mut self) -> Result<(), TestCaseError> {
         match self.life.state().clone() {
             State::Stopping(stopping) => match stopping.phase {
                 StopPhase::AwaitingSpawn => self.worker(WorkerEvent::Spawned),
                 StopPhase::StopSent { .. } | StopPhase::TermSent { .. } => self.run(Op::Sleep),
-                StopPhase::KillSent => self.worker(WorkerEvent::Exited(Exit::Signal(9))),
+                StopPhase::KillSent => self.worker(exited(Exit::Signal(9))),
             },
+            State::Releasing(_) => self.run(Op::Sleep), // nobody answers
             State::Absent
             | State::Checking(_)
             | State::Starting(_)
@@ -269,6 +385,10 @@ impl World {
             | State::Failed(_) => Ok(()),
         }
     }
+}
+
+fn exited(exit: Exit) -> WorkerEvent {
+    WorkerEvent::Exited { exit, traces: Traces::default() }
 }
 
 proptest! {
@@ -289,7 +409,7 @@ proptest! {
             world.run(op)?;
         }
         world.tell(Event::StopAsked)?;
-        for _ in 0..4 {
+        for _ in 0..5 {
             world.resist()?;
         }
         prop_assert_eq!(world.life.state(), &State::Absent);
@@ -303,7 +423,7 @@ proptest! {
             world.run(op)?;
         }
         world.tell(Event::StartAsked)?;
-        for _ in 0..6 {
+        for _ in 0..8 {
             world.help()?;
         }
         // A loss that was on its way out at the start may have been the last of its budget.
@@ -318,11 +438,12 @@ proptest! {
         let mut world = World::new();
         world.tell(Event::StartAsked)?;
         for (span, death) in spans.into_iter().zip(deaths) {
-            world.help()?;
-            world.help()?;
+            for _ in 0..3 {
+                world.help()?;
+            }
             world.now = world.now.saturating_add(Millis(span));
             match death {
-                0 => world.worker(WorkerEvent::Exited(Exit::Signal(9)))?,
+                0 => world.worker(exited(Exit::Signal(9)))?,
                 1 => world.worker(WorkerEvent::SocketClosed { why: "why".to_owned() })?,
                 2 => world.worker(WorkerEvent::HeartbeatSeen)?,
                 _ => world.tell(Event::Tick)?,

@@ -7,10 +7,12 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::State;
+use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 
 use super::answer::{Answer, Step};
+use super::caller::Caller;
 use super::error::ApiError;
 use super::fields::Fields;
 use super::params::Params;
@@ -21,20 +23,26 @@ use crate::journal::Order;
 use crate::text::{Begin, Text, TextError, TextStream};
 
 /// `POST /v1/chat/completions`.
-pub(crate) async fn chat(State(app): State<Arc<App>>, body: Body) -> Result<Response, ApiError> {
+pub(crate) async fn chat(State(app): State<Arc<App>>, headers: HeaderMap, body: Body) -> Result<Response, ApiError> {
     let body = app.bodies.read(body).await?;
     let fields = Fields::parse(&body.bytes)?;
+    let caller = Caller::of(&headers, &fields);
     let messages = messages::parse(&fields)?;
     let params = Params::parse(&fields)?;
     let prompt = tokenise(&app, move |text| text.chat_ids(&messages)).await?;
     drop((fields, body));
-    answer(&app, Kind::Chat, prompt, params).await
+    answer(&app, Kind::Chat, caller, prompt, params).await
 }
 
 /// `POST /v1/completions`.
-pub(crate) async fn completions(State(app): State<Arc<App>>, body: Body) -> Result<Response, ApiError> {
+pub(crate) async fn completions(
+    State(app): State<Arc<App>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, ApiError> {
     let body = app.bodies.read(body).await?;
     let fields = Fields::parse(&body.bytes)?;
+    let caller = Caller::of(&headers, &fields);
     let params = Params::parse(&fields)?;
     let prompt = match prompt(&fields)? {
         Prompt::Text(text) => tokenise(&app, move |tokens| tokens.prompt_ids(&text)).await?,
@@ -44,7 +52,7 @@ pub(crate) async fn completions(State(app): State<Arc<App>>, body: Body) -> Resu
         }
     };
     drop((fields, body));
-    answer(&app, Kind::Text, prompt, params).await
+    answer(&app, Kind::Text, caller, prompt, params).await
 }
 
 /// A prompt without roles.
@@ -91,14 +99,15 @@ async fn tokenise(
 }
 
 /// Offers the request to the engine and sends what comes back.
-async fn answer(app: &App, kind: Kind, prompt: Vec<u32>, params: Params) -> Result<Response, ApiError> {
+async fn answer(app: &App, kind: Kind, caller: Caller, prompt: Vec<u32>, params: Params) -> Result<Response, ApiError> {
     let n_prompt = prompt.len();
     let seed = match params.seed {
         Some(seed) => seed,
         None => clock::random_seed().map_err(|e| ApiError::engine(format!("no seed can be drawn: {e}")))?,
     };
     let max_tokens = params.max_tokens.unwrap_or(u32::MAX); // the admission ends it where the context does
-    let order = Order { prompt, sampling: params.sampling, seed, max_tokens };
+    let Caller { client, wait } = caller;
+    let order = Order { client, wait, prompt, sampling: params.sampling, seed, max_tokens };
     let ticket = app.engine.submit(order).await.map_err(|reason| ApiError::denied(&reason))?;
     let (prefix, begin) = match kind {
         Kind::Chat => ("chatcmpl", Begin::Anew),

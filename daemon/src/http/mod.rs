@@ -6,6 +6,7 @@
 
 mod answer;
 mod body;
+mod caller;
 mod completions;
 mod error;
 mod fields;

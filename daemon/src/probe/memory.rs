@@ -43,6 +43,38 @@ pub(crate) fn read() -> io::Result<MachineReading> {
     })
 }
 
+/// Memory that programs could have now.
+///
+/// # Errors
+/// `/proc/meminfo` can't be read.
+pub(crate) fn available() -> io::Result<Bytes> {
+    let meminfo = Meminfo::current().map_err(io::Error::other)?;
+    Ok(Bytes(meminfo.mem_available.unwrap_or(meminfo.mem_free)))
+}
+
+/// A process's own memory, file pages not counted, and when it began in clock ticks; `None` if it is not there.
+pub(crate) fn held_by(pid: u32) -> Option<(Bytes, u64)> {
+    let process = Process::new(i32::try_from(pid).ok()?).ok()?;
+    Some((Bytes(process.status().ok()?.rssanon? * 1024), process.stat().ok()?.starttime))
+}
+
+/// How many processes of our control group, where our workers are, the kernel has ended for want of memory; `None` where
+/// that is not counted. Two reads of the kernel's own files: microseconds, no disk.
+pub(crate) fn oom_kills() -> Option<u64> {
+    let text = fs::read_to_string("/proc/self/cgroup").ok()?;
+    groups(&text).iter().find_map(|group| {
+        let file = match group.version {
+            Version::V1 => "memory.oom_control",
+            Version::V2 => "memory.events",
+        };
+        parse_oom_kills(&fs::read_to_string(group.folder.join(file)).ok()?)
+    })
+}
+
+fn parse_oom_kills(text: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix("oom_kill ")).and_then(|n| n.trim().parse().ok())
+}
+
 /// What this process holds itself: it is in the plan as `service`.
 fn own_bytes() -> u64 {
     Process::myself().and_then(|me| me.status()).ok().and_then(|status| status.rssanon).unwrap_or(0) * 1024
@@ -189,8 +221,20 @@ mod tests {
     }
 
     #[test]
+    fn kills_are_counted_in_both_versions() {
+        for (text, expected) in [
+            ("low 0\nhigh 0\nmax 7\noom 2\noom_kill 1\noom_group_kill 0\n", Some(1)),
+            ("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n", Some(3)),
+            ("oom_kill_disable 0\nunder_oom 0\n", None),
+        ] {
+            assert_eq!(parse_oom_kills(text), expected, "{text:?}");
+        }
+    }
+
+    #[test]
     fn this_machine_can_be_read() {
         let reading = read().unwrap();
+        assert!(available().unwrap() > Bytes(0) && held_by(std::process::id()).unwrap().0 > Bytes(0));
         assert!(reading.host_limit > Bytes(0) && reading.host_foreign < reading.host_limit, "{reading:?}");
     }
 }

@@ -16,8 +16,9 @@ use tokio::task::JoinHandle;
 use crate::cli::{ServeArgs, say};
 use crate::clock::{self, Clock};
 use crate::http::{self, App, BodyMemory};
-use crate::plan::Planner;
+use crate::plan::{Ask, Planner};
 use crate::setup::{self, SetupError};
+use crate::state::StateFolder;
 use crate::supervisor::{self, Handle, Status};
 use crate::{logging, model, probe};
 
@@ -61,11 +62,16 @@ pub(super) fn build(args: &ServeArgs) -> Result<House, SetupError> {
     let clock = Clock::start();
     let capacity = Capacity {
         n_ctx: None, // the first plan says it
+        kv: None,
         max_running: config.worker.max_sessions,
         max_waiting: config.queue.max_waiting,
     };
-    let (engine, supervisor) = supervisor::start(supervisor::Setup { clock, program, planner, capacity })
-        .map_err(|e| SetupError::System(format!("the supervisor can't start: {e}")))?;
+    let state = StateFolder::of_environment(&path);
+    let learned = state.load_learned();
+    let state = state.into_writer().map_err(|e| SetupError::System(format!("the state folder has no writer: {e}")))?;
+    let setup = supervisor::Setup { clock, program, planner, capacity, learned, state };
+    let (engine, supervisor) =
+        supervisor::start(setup).map_err(|e| SetupError::System(format!("the supervisor can't start: {e}")))?;
     let app = App {
         clock,
         engine: engine.clone(),
@@ -120,7 +126,7 @@ fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), SetupError> {
 
 /// True if the plan fits as the machine is now.
 fn say_plan(planner: &Planner) -> bool {
-    match planner.plan() {
+    match planner.plan(Ask::default()) {
         Ok(Ok(plan)) => {
             let knobs = &plan.knobs;
             let summary = render::summary(&plan.ledger);

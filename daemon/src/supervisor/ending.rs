@@ -5,13 +5,14 @@
 
 use plimsoll_config::limits::END_HALVES_APART;
 use plimsoll_config::units::Millis;
-use plimsoll_decide::lifecycle::{Exit, WorkerEvent};
+use plimsoll_decide::lifecycle::WorkerEvent;
+use plimsoll_decide::lifecycle::death::{Exit, Traces};
 
 /// What is known of the end so far.
 #[derive(Debug, Default)]
 pub(crate) struct Ending {
     socket: Half<String>,
-    process: Half<Exit>,
+    process: Half<(Exit, Traces)>,
 }
 
 /// One half.
@@ -34,10 +35,10 @@ impl Ending {
         }
     }
 
-    /// The process is gone and collected.
-    pub(crate) fn exited(&mut self, now: Millis, exit: Exit) {
+    /// The process is gone and collected, and has left these traces.
+    pub(crate) fn exited(&mut self, now: Millis, exit: Exit, traces: Traces) {
         if matches!(self.process, Half::Pending) {
-            self.process = Half::Came(exit, now.saturating_add(END_HALVES_APART));
+            self.process = Half::Came((exit, traces), now.saturating_add(END_HALVES_APART));
         }
     }
 
@@ -53,16 +54,8 @@ impl Ending {
     pub(crate) fn tell(&mut self, now: Millis) -> Option<WorkerEvent> {
         let overdue = self.next_wake().is_some_and(|until| now >= until);
         match (&self.socket, &self.process) {
-            (Half::Came(..) | Half::Told, Half::Came(exit, _)) => {
-                let exit = *exit;
-                (self.socket, self.process) = (Half::Told, Half::Told);
-                Some(WorkerEvent::Exited(exit))
-            }
-            (Half::Pending, Half::Came(exit, _)) if overdue => {
-                let exit = *exit;
-                (self.socket, self.process) = (Half::Told, Half::Told);
-                Some(WorkerEvent::Exited(exit))
-            }
+            (Half::Came(..) | Half::Told, Half::Came(end, _)) => Some(self.told(end.clone())),
+            (Half::Pending, Half::Came(end, _)) if overdue => Some(self.told(end.clone())),
             (Half::Came(why, _), Half::Pending) if overdue => {
                 let why = why.clone();
                 self.socket = Half::Told;
@@ -70,6 +63,11 @@ impl Ending {
             }
             (Half::Pending | Half::Came(..) | Half::Told, Half::Pending | Half::Came(..) | Half::Told) => None,
         }
+    }
+
+    fn told(&mut self, (exit, traces): (Exit, Traces)) -> WorkerEvent {
+        (self.socket, self.process) = (Half::Told, Half::Told);
+        WorkerEvent::Exited { exit, traces }
     }
 }
 
@@ -80,6 +78,10 @@ mod tests {
     const DIED: Exit = Exit::Signal(9);
     const AT: Millis = Millis(1000);
 
+    fn exited() -> WorkerEvent {
+        WorkerEvent::Exited { exit: DIED, traces: Traces::default() }
+    }
+
     #[test]
     fn both_halves_in_either_order_are_told_as_the_exit() {
         for socket_first in [true, false] {
@@ -87,16 +89,16 @@ mod tests {
             if socket_first {
                 ending.socket_closed(AT, "closed".into());
             } else {
-                ending.exited(AT, DIED);
+                ending.exited(AT, DIED, Traces::default());
             }
             assert_eq!(ending.tell(AT), None);
             assert_eq!(ending.next_wake(), Some(AT.saturating_add(END_HALVES_APART)));
             if socket_first {
-                ending.exited(AT, DIED);
+                ending.exited(AT, DIED, Traces::default());
             } else {
                 ending.socket_closed(AT, "closed".into());
             }
-            assert_eq!(ending.tell(AT), Some(WorkerEvent::Exited(DIED)));
+            assert_eq!(ending.tell(AT), Some(exited()));
             assert_eq!((ending.tell(AT), ending.next_wake()), (None, None));
         }
     }
@@ -108,14 +110,14 @@ mod tests {
         let late = AT.saturating_add(END_HALVES_APART);
         assert_eq!(ending.tell(late), Some(WorkerEvent::SocketClosed { why: "closed".into() }));
         assert_eq!((ending.tell(late), ending.next_wake()), (None, None));
-        ending.exited(late, DIED);
-        assert_eq!(ending.tell(late), Some(WorkerEvent::Exited(DIED)));
+        ending.exited(late, DIED, Traces::default());
+        assert_eq!(ending.tell(late), Some(exited()));
     }
 
     #[test]
     fn an_exit_alone_is_told_after_the_wait() {
         let mut ending = Ending::default();
-        ending.exited(AT, DIED);
-        assert_eq!(ending.tell(AT.saturating_add(END_HALVES_APART)), Some(WorkerEvent::Exited(DIED)));
+        ending.exited(AT, DIED, Traces::default());
+        assert_eq!(ending.tell(AT.saturating_add(END_HALVES_APART)), Some(exited()));
     }
 }

@@ -48,6 +48,13 @@ pub(crate) enum Event {
         /// How.
         why: String,
     },
+    /// The memory of a worker that is gone was waited for.
+    Release {
+        /// Which one it was.
+        generation: Generation,
+        /// What has not come back, for a person; `None`: nothing.
+        held: Option<String>,
+    },
     /// A child process changed its state.
     ChildSignal,
     /// End: take nothing new, let what runs end until `deadline`.

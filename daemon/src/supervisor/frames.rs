@@ -1,8 +1,10 @@
 //! What a worker says, and what it is told: frames to events of its life and of its requests, and back.
 
+use plimsoll_config::units::Tokens;
 use plimsoll_decide::admission::RequestId;
+use plimsoll_decide::lifecycle::death::OomAccount;
 use plimsoll_decide::lifecycle::{self, ErrorClass, Generation, WorkerEvent};
-use plimsoll_wire::{FailureClass, FromWorker, LoadErrorClass, ToWorker, WIRE_VERSION, encode};
+use plimsoll_wire::{FailureClass, Finish, FromWorker, LoadErrorClass, ToWorker, WIRE_VERSION, encode};
 
 use super::owner::Owner;
 use crate::journal::{End, Failure};
@@ -28,18 +30,29 @@ impl Owner {
                 });
                 WorkerEvent::Ready
             }
+            FromWorker::LoadFailed { class: LoadErrorClass::OutOfMemory, message } => {
+                WorkerEvent::Exhausted { account: OomAccount::Host, why: message }
+            }
             FromWorker::LoadFailed { class, message } => {
                 WorkerEvent::LoadFailed { class: error_class(class), why: message }
             }
-            FromWorker::Progress { .. } | FromWorker::Heartbeat(_) => WorkerEvent::HeartbeatSeen,
+            FromWorker::Progress { request, n_prompt_done } => {
+                self.admission.came_to(RequestId(request), Tokens(n_prompt_done));
+                WorkerEvent::HeartbeatSeen
+            }
+            FromWorker::Heartbeat(_) => {
+                self.note_holdings();
+                WorkerEvent::HeartbeatSeen
+            }
             FromWorker::Tokens { request, ids } => {
-                if !self.requests.push(RequestId(request), &ids) {
-                    self.give_up(RequestId(request), "the engine sent more tokens than were asked for");
-                }
+                self.tokens(RequestId(request), &ids);
                 WorkerEvent::HeartbeatSeen
             }
             FromWorker::Done { request, finish, timing } => {
-                self.end(RequestId(request), End::Finished(finish, timing));
+                let was_recalled = finish == Finish::Cancelled && self.admission.recalled(RequestId(request));
+                if !was_recalled {
+                    self.end(RequestId(request), End::Finished(finish, timing));
+                }
                 WorkerEvent::HeartbeatSeen
             }
             FromWorker::Failed { request, class, message } => {
@@ -52,6 +65,15 @@ impl Owner {
             }
         };
         self.step(lifecycle::Event::Worker { generation, event });
+    }
+
+    fn tokens(&mut self, request: RequestId, ids: &[u32]) {
+        if !self.requests.push(request, ids) {
+            self.give_up(request, "the engine sent more tokens than were asked for");
+        }
+        if let Some(position) = self.requests.position(request) {
+            self.admission.came_to(request, position);
+        }
     }
 
     fn give_up(&mut self, request: RequestId, why: &str) {

@@ -1,7 +1,7 @@
 //! The worker's supervisor: one task owns the worker, its life, the admission and the journal; others send it events.
 //!
-//! `decide` says what to do ([`plimsoll_decide::lifecycle`], [`plimsoll_decide::admission`]); `owner` carries it out through
-//! [`crate::actuate`]. It never waits for a client, a disk or a child inside its loop.
+//! `decide` says what to do ([`plimsoll_decide::lifecycle`], [`plimsoll_decide::admission`]); `owner` and `life` carry it out
+//! through [`crate::actuate`]. It never waits for a client, a disk or a child inside its loop.
 //!
 //! ```text
 //! http ──Submit, Dropped──►┌───────┐──Start, Submit, Cancel, Stop──► worker
@@ -12,8 +12,11 @@
 mod ending;
 mod event;
 mod frames;
+mod life;
 mod link;
 mod owner;
+mod plans;
+mod release;
 mod requests;
 
 use plimsoll_config::units::{Millis, Tokens};

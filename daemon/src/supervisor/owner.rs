@@ -2,30 +2,33 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::ExitStatus;
 use std::sync::Arc;
 
 use plimsoll_config::limits::{EVENT_QUEUE, HEARTBEAT_SILENCE};
 use plimsoll_config::units::{Millis, Tokens};
-use plimsoll_decide::admission::{Admission, Cancelled, Capacity, DenyReason, Facts, RequestId, Verdict};
-use plimsoll_decide::lifecycle::{self, Action, ErrorClass, Exit, Generation, Lifecycle, State, WorkerEvent};
-use plimsoll_wire::{Start, Submit, ToWorker, encode};
+use plimsoll_decide::admission::{
+    Admission, Cancelled, Capacity, DenyReason, Facts, Order as Turn, RequestId, Verdict,
+};
+use plimsoll_decide::lifecycle::learned::Learned;
+use plimsoll_decide::lifecycle::{self, Generation, Lifecycle, State};
+use plimsoll_wire::{Submit, ToWorker, encode};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use super::ending::Ending;
 use super::event::Event;
-use super::link::{self, Link};
+use super::link::Link;
+use super::plans::Plans;
+use super::release::Holdings;
 use super::requests::Requests;
 use super::{Guard, Handle, Status, Ticket};
-use crate::actuate::spawn::{Spawned, Spawner};
-use crate::actuate::stop;
+use crate::actuate::spawn::Spawner;
 use crate::clock::Clock;
 use crate::journal::{End, Failure, Order};
-use crate::plan::{Planner, Verdict as PlanVerdict};
+use crate::plan::Planner;
+use crate::state::StateWriter;
 
 /// What the supervisor needs to begin.
 #[derive(Debug)]
@@ -38,6 +41,10 @@ pub(crate) struct Setup {
     pub(crate) planner: Arc<Planner>,
     /// Context before the first plan, slots and queue.
     pub(crate) capacity: Capacity,
+    /// What earlier daemons learned of this model.
+    pub(crate) learned: Learned,
+    /// What is kept over the daemon's life.
+    pub(crate) state: StateWriter,
 }
 
 /// Starts the supervisor, which asks for a worker at once. The task ends after a drain or a stop, when no worker is left.
@@ -58,9 +65,11 @@ pub(crate) fn start(setup: Setup) -> io::Result<(Handle, JoinHandle<()>)> {
     });
     let owner = Owner {
         spawner: Spawner::start()?,
-        lifecycle: Lifecycle::new(),
+        lifecycle: Lifecycle::with_learned(setup.learned.clone()),
         admission: Admission::new(setup.capacity),
         requests: Requests::default(),
+        plans: Plans::default(),
+        holdings: None,
         worker: None,
         pending: VecDeque::new(),
         is_ending: false,
@@ -80,6 +89,9 @@ pub(super) struct Owner {
     pub(super) lifecycle: Lifecycle,
     pub(super) admission: Admission,
     pub(super) requests: Requests,
+    pub(super) plans: Plans,
+    /// What the worker held when it was last looked at; also after its end.
+    pub(super) holdings: Option<Holdings>,
     pub(super) worker: Option<Worker>,
     /// Events for the lifecycle that arose while actions were carried out.
     pub(super) pending: VecDeque<lifecycle::Event>,
@@ -94,7 +106,9 @@ pub(super) struct Owner {
 pub(super) struct Worker {
     pub(super) generation: Generation,
     pub(super) link: Link,
-    ending: Ending,
+    pub(super) ending: Ending,
+    /// Processes of our control group that the kernel had ended for want of memory when this one was started.
+    pub(super) oom_kills: Option<u64>,
 }
 
 impl Owner {
@@ -137,6 +151,7 @@ impl Owner {
                 }
                 self.collect();
             }
+            Event::Release { generation, held } => self.released(generation, held),
             Event::ChildSignal => self.collect(),
             Event::Drain { deadline } => self.drain(deadline),
             Event::StopNow => {
@@ -148,17 +163,19 @@ impl Owner {
                 self.step(lifecycle::Event::Tick);
             }
         }
+        self.let_in();
         self.settle(); // what arose on the way
     }
 
     fn next_wake(&self) -> Option<Millis> {
         let ending = self.worker.as_ref().and_then(|worker| worker.ending.next_wake());
-        [self.lifecycle.next_wake(), ending].into_iter().flatten().min()
+        [self.lifecycle.next_wake(), self.admission.next_wake(), ending].into_iter().flatten().min()
     }
 
     fn is_at_rest(&self) -> bool {
         match self.lifecycle.state() {
-            State::Absent | State::Failed(_) => self.worker.is_none(),
+            // What a worker held comes back without us.
+            State::Absent | State::Failed(_) | State::Releasing(_) => self.worker.is_none(),
             State::Checking(_)
             | State::Starting(_)
             | State::Ready(_)
@@ -168,7 +185,7 @@ impl Owner {
         }
     }
 
-    fn publish(&self) {
+    pub(super) fn publish(&self) {
         let (state, reason) = (self.lifecycle.state().name(), self.lifecycle.sentence());
         let heard = match self.lifecycle.state() {
             State::Ready(ready) => Some(Millis(ready.silent_until.0.saturating_sub(HEARTBEAT_SILENCE.0))),
@@ -177,6 +194,7 @@ impl Owner {
             | State::Starting(_)
             | State::Draining(_)
             | State::Stopping(_)
+            | State::Releasing(_)
             | State::Backoff { .. }
             | State::Failed(_) => None,
         };
@@ -198,8 +216,16 @@ impl Owner {
     fn submit(&mut self, order: Order, reply: oneshot::Sender<Result<Ticket, DenyReason>>) {
         let request = self.requests.next_id();
         let n_prompt = Tokens(u32::try_from(order.prompt.len()).unwrap_or(u32::MAX));
-        let facts = Facts { request, n_prompt, max_tokens: Tokens(order.max_tokens) };
-        let answer = match self.admission.offer(&self.lifecycle.gate(self.setup.clock.now()), facts) {
+        let now = self.setup.clock.now();
+        let facts = Facts {
+            request,
+            client: order.client,
+            session: None, // the API has none: each request brings its whole chat
+            n_prompt,
+            max_tokens: Tokens(order.max_tokens),
+            deadline: order.wait.map(|wait| now.saturating_add(wait)),
+        };
+        let answer = match self.admission.offer(now, &self.lifecycle.gate(now), facts) {
             Verdict::Admit => {
                 let ticket = self.begin(request, order);
                 self.run_first(facts);
@@ -240,7 +266,7 @@ impl Owner {
         self.dispatch(facts.request);
     }
 
-    /// Gives a running request to the worker.
+    /// Gives a running request to the worker, from its first token or from where its answer is.
     fn dispatch(&mut self, request: RequestId) {
         match self.requests.to_run(request) {
             Some(Ok(submit)) => self.send_submit(request, submit),
@@ -266,172 +292,22 @@ impl Owner {
         self.requests.end(request, end);
     }
 
-    /// Lets waiting requests in while there is room, and tells a drain that is done.
-    fn let_in(&mut self) {
-        while let Some(facts) = self.admission.next(&self.lifecycle.gate(self.setup.clock.now())) {
-            self.run_first(facts);
+    /// Does what the admission orders: parked requests go on, waiting ones get in while there is room. Tells a drain that is
+    /// done.
+    pub(super) fn let_in(&mut self) {
+        let now = self.setup.clock.now();
+        for (request, reason) in self.admission.expire(now) {
+            self.requests.end(request, End::Failed(Failure::Denied(reason)));
+        }
+        while let Some(order) = self.admission.next(&self.lifecycle.gate(now)) {
+            match order {
+                Turn::Submit(facts) => self.run_first(facts),
+                Turn::Resume(request) => self.dispatch(request),
+                Turn::Recall(request) => self.send(&ToWorker::Cancel { request: request.0 }),
+            }
         }
         if self.requests.is_empty() && matches!(self.lifecycle.state(), State::Draining(_)) {
             self.pending.push_back(lifecycle::Event::Drained);
         }
-    }
-
-    // ---- the worker's life ------------------------------------------------------------------------------------------
-
-    /// One event for the lifecycle, and all that follows from it.
-    pub(super) fn step(&mut self, event: lifecycle::Event) {
-        self.pending.push_back(event);
-        self.settle();
-    }
-
-    /// Works off what arose. Ends: each pass needs an event, and actions only add one when a worker or a drain is over.
-    fn settle(&mut self) {
-        while let Some(event) = self.pending.pop_front() {
-            let now = self.setup.clock.now();
-            for action in self.lifecycle.step(now, event) {
-                self.act(action);
-            }
-            self.let_in();
-        }
-    }
-
-    fn act(&mut self, action: Action) {
-        match action {
-            Action::Look => self.look(),
-            Action::Spawn(generation) => self.spawn(generation),
-            Action::SendStop => self.send(&ToWorker::Stop),
-            Action::SignalTerm => self.signal("SIGTERM", stop::terminate),
-            Action::SignalKill => self.signal("SIGKILL", stop::kill_now),
-            Action::ParkRequests => {
-                for (request, reason) in self.admission.worker_died() {
-                    self.requests.end(request, End::Failed(Failure::Denied(reason)));
-                }
-            }
-            Action::ResubmitRequests => {
-                let running: Vec<RequestId> = self.admission.running().collect();
-                for request in running {
-                    self.dispatch(request);
-                }
-            }
-            Action::FailRequests(end) => {
-                for request in self.admission.clear() {
-                    self.requests.end(request, End::Failed(Failure::Ended(end.clone())));
-                }
-            }
-        }
-    }
-
-    fn look(&self) {
-        let (planner, events) = (Arc::clone(&self.setup.planner), self.events.clone());
-        tokio::spawn(async move {
-            let verdict = match tokio::task::spawn_blocking(move || planner.look()).await {
-                Ok(verdict) => verdict,
-                Err(e) => PlanVerdict::unread(format!("the machine could not be read: {e}")),
-            };
-            drop(events.send(Event::Looked(verdict)).await);
-        });
-    }
-
-    fn looked(&mut self, verdict: PlanVerdict) {
-        let event = match verdict {
-            PlanVerdict::Fits { n_ctx } => {
-                let capacity = Capacity { n_ctx: Some(n_ctx), ..self.admission.capacity() };
-                for (request, reason) in self.admission.resize(capacity) {
-                    self.requests.end(request, End::Failed(Failure::Denied(reason)));
-                }
-                lifecycle::Event::CheckPassed
-            }
-            PlanVerdict::Refused { why, detail } => {
-                let is_news = self.lifecycle.sentence() != why;
-                self.step(lifecycle::Event::CheckRefused { why });
-                if is_news {
-                    self.publish(); // who reads the line may ask /readyz at once
-                    tracing::warn!("no worker is started: {detail}");
-                }
-                return;
-            }
-            PlanVerdict::Impossible { why } => lifecycle::Event::CheckFailed { why },
-        };
-        self.step(event);
-    }
-
-    fn spawn(&self, generation: Generation) {
-        let (answer, program, events) =
-            (self.spawner.order(&self.setup.program), self.setup.program.clone(), self.events.clone());
-        tokio::spawn(async move {
-            let result = answer.await;
-            tracing::debug!(generation = generation.0, program = %program.display(), "spawned: {}", result.is_ok());
-            // A process that nobody takes is ended by the end of its socket, which closes with it.
-            drop(events.send(Event::Spawned { generation, result }).await);
-        });
-    }
-
-    fn spawned(&mut self, generation: Generation, result: io::Result<Spawned>) {
-        let opened = result.and_then(|spawned| link::open(spawned, generation, self.events.clone()));
-        let event = match opened {
-            Ok(link) => {
-                tracing::info!(pid = link.child.id(), generation = generation.0, "worker started");
-                self.worker = Some(Worker { generation, link, ending: Ending::default() });
-                self.send(&ToWorker::Start(self.start_frame()));
-                WorkerEvent::Spawned
-            }
-            Err(e) => WorkerEvent::SpawnFailed {
-                class: match e.kind() {
-                    io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => ErrorClass::Permanent,
-                    _ => ErrorClass::MayPass,
-                },
-                why: format!("{} can't be started: {e}", self.setup.program.display()),
-            },
-        };
-        self.step(lifecycle::Event::Worker { generation, event });
-    }
-
-    fn start_frame(&self) -> Start {
-        self.setup.planner.start_frame()
-    }
-
-    fn signal(&mut self, name: &str, send: fn(&mut std::process::Child) -> io::Result<bool>) {
-        let Some(worker) = &mut self.worker else { return };
-        let pid = worker.link.child.id();
-        match send(&mut worker.link.child) {
-            Ok(true) => tracing::warn!(pid, "worker got {name}"),
-            Ok(false) => {} // it has ended: SIGCHLD is on its way
-            Err(e) => tracing::error!(pid, "worker could not be sent {name}: {e}"),
-        }
-    }
-
-    /// Looks whether the worker has ended, and tells what is known of it.
-    fn collect(&mut self) {
-        let now = self.setup.clock.now();
-        let Some(worker) = &mut self.worker else { return };
-        if let Some(status) = stop::collect(&mut worker.link.child) {
-            worker.ending.exited(now, exit_of(status));
-        }
-        let (generation, told) = (worker.generation, worker.ending.tell(now));
-        if let Some(event) = told {
-            if let WorkerEvent::Exited(exit) = &event {
-                tracing::info!(pid = worker.link.child.id(), "worker {exit}");
-                self.worker = None;
-            }
-            self.step(lifecycle::Event::Worker { generation, event });
-        }
-    }
-
-    fn drain(&mut self, deadline: Millis) {
-        self.is_ending = true;
-        let waiting: Vec<RequestId> = self.admission.waiting().map(|facts| facts.request).collect();
-        for request in waiting {
-            self.admission.cancel(request);
-            self.requests.end(request, End::Failed(Failure::Denied(DenyReason::Draining)));
-        }
-        self.step(lifecycle::Event::DrainAsked { deadline });
-    }
-}
-
-fn exit_of(status: ExitStatus) -> Exit {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => Exit::Code(code),
-        (None, Some(signal)) => Exit::Signal(signal),
-        (None, None) => Exit::Code(-1), // neither: can't be for a process that was collected
     }
 }

@@ -5,8 +5,10 @@
 
 use std::collections::BTreeMap;
 
+use plimsoll_config::units::Tokens;
 use plimsoll_decide::admission::RequestId;
 use plimsoll_wire::{Finish, Submit, Timing};
+use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::journal::{End, Order, Progress};
@@ -67,6 +69,25 @@ impl Requests {
         true
     }
 
+    /// How far a request is: tokens of its prompt and of its answer so far.
+    pub(crate) fn position(&self, request: RequestId) -> Option<Tokens> {
+        let record = self.records.get(&request)?;
+        let n_tokens = record.order.prompt.len() + record.progress.borrow().ids.len();
+        Some(Tokens(u32::try_from(n_tokens).unwrap_or(u32::MAX)))
+    }
+
+    /// All that is needed to run a request again elsewhere.
+    pub(crate) fn kept(&self, request: RequestId) -> Option<Value> {
+        let record = self.records.get(&request)?;
+        let order = &record.order;
+        Some(json!({
+            "prompt": order.prompt,
+            "generated": record.progress.borrow().ids,
+            "max_tokens": order.max_tokens,
+            "sampling": order.submit(request.0, &[]).sampling,
+        }))
+    }
+
     /// Ends a request and forgets it. True if it was still here.
     pub(crate) fn end(&mut self, request: RequestId, end: End) -> bool {
         let Some(record) = self.records.remove(&request) else { return false };
@@ -115,9 +136,17 @@ impl Requests {
 mod tests {
     use super::*;
     use crate::journal::{Failure, Sampling};
+    use plimsoll_decide::admission::ClientId;
 
     fn order(max_tokens: u32) -> Order {
-        Order { prompt: vec![1, 2], sampling: Sampling::default(), seed: 7, max_tokens }
+        Order {
+            client: ClientId(0),
+            wait: None,
+            prompt: vec![1, 2],
+            sampling: Sampling::default(),
+            seed: 7,
+            max_tokens,
+        }
     }
 
     #[test]

@@ -70,6 +70,8 @@ impl Setup {
             .args(["serve", "--config", config.to_str().unwrap()])
             .env("PLIMSOLL_FAKE_LOAD", self.load)
             .env("SECRET_OF_THE_DESKTOP", "1")
+            .env_remove("STATE_DIRECTORY")
+            .env("XDG_STATE_HOME", self.folder.path())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
@@ -83,7 +85,7 @@ impl Setup {
         let mut child = self.command().env("PLIMSOLL_FAKE_FIFO", &fifo).spawn().unwrap();
         let stdout = Lines::follow(child.stdout.take().unwrap());
         let log = Lines::follow(child.stderr.take().unwrap());
-        let mut daemon = Daemon { child, stdout, log, address: ([127, 0, 0, 1], 0).into(), fifo, _folder: self.folder };
+        let mut daemon = Daemon { child, stdout, log, address: ([127, 0, 0, 1], 0).into(), fifo, folder: self.folder };
         let line = daemon.stdout.wait_for("listen   http://");
         let text = line.trim_start_matches("listen   http://");
         daemon.address = text.split(' ').next().unwrap().parse().unwrap();
@@ -118,7 +120,7 @@ pub(crate) struct Daemon {
     pub(crate) log: Lines,
     pub(crate) address: SocketAddr,
     fifo: PathBuf,
-    _folder: tempfile::TempDir,
+    pub(crate) folder: tempfile::TempDir,
 }
 
 impl Daemon {

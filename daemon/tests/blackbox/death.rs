@@ -5,7 +5,7 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use crate::daemon::{Daemon, Setup};
-use crate::http::{PATIENCE, get, post, send};
+use crate::http::{PATIENCE, get, post, send, send_with};
 
 fn complete(daemon: &Daemon, prompt: &str) -> (u16, Value) {
     post(daemon.address, "/v1/completions", &json!({ "prompt": prompt, "seed": 5 }))
@@ -51,15 +51,63 @@ fn a_stream_survives_its_worker_without_a_doubled_or_lost_token() {
 }
 
 #[test]
-fn a_request_that_kills_every_worker_is_given_up_and_the_daemon_lives() {
+fn a_request_that_crashes_every_worker_is_given_up_and_kept_and_the_daemon_lives() {
     let mut daemon = Setup::default().ready();
-    let (status, body) = complete(&daemon, "!kill");
-    assert_eq!(status, 500, "{body}");
-    assert!(body["error"]["message"].as_str().unwrap().contains("workers died with this request"), "{body}");
-    for _ in 0..3 {
+    let (status, body) = complete(&daemon, "!crash");
+    let error = &body["error"];
+    assert_eq!((status, &error["type"]), (500, &json!("poisoned_request_error")), "{body}");
+    assert_eq!(error["code"], "request_ends_worker");
+    assert!(error["message"].as_str().unwrap().contains("2 workers died with this request"), "{body}");
+    for _ in 0..2 {
         daemon.frame("submit");
     }
+    daemon.log.has_or_gets("request kept for replay");
+    let kept = std::fs::read_dir(daemon.folder.path().join("plimsoll/kept")).unwrap().next().unwrap().unwrap();
+    let record: Value = serde_json::from_str(&std::fs::read_to_string(kept.path()).unwrap()).unwrap();
+    assert_eq!((&record["prompt"], &record["sampling"]["seed"]), (&json!(b"!crash"), &json!(5)), "{record}");
+    assert!(record["died_of"].as_str().unwrap().contains("SIGSEGV"), "{record}");
     assert_eq!(complete(&daemon, "!say well").0, 200);
+}
+
+#[test]
+fn an_innocent_request_outlives_the_one_that_crashes_its_worker() {
+    let daemon = Setup::default().ready();
+    let body = json!({"prompt": "!slow an innocent answer", "stream": true}).to_string();
+    let mut innocent = send(daemon.address, "POST", "/v1/completions", body.as_bytes());
+    innocent.chunk().unwrap(); // it runs
+    let (status, body) = complete(&daemon, "!crash");
+    assert_eq!((status, &body["error"]["code"]), (500, &json!("request_ends_worker")), "{body}");
+    let text: String = innocent.events().join("");
+    assert!(text.contains("\"finish_reason\":\"stop\""), "{text}");
+}
+
+#[test]
+fn a_request_is_not_blamed_for_kills_from_outside() {
+    let mut daemon = Setup::default().ready();
+    let body = json!({"prompt": "!slow still here after all of that", "stream": true}).to_string();
+    let mut answer = send(daemon.address, "POST", "/v1/completions", body.as_bytes());
+    answer.chunk().unwrap();
+    for _ in 0..3 {
+        let pid = daemon.worker_started();
+        daemon.frame("submit");
+        kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    }
+    assert!(answer.events().join("").contains("\"finish_reason\":\"stop\""));
+}
+
+#[test]
+fn a_request_whose_client_wants_to_wait_no_longer_is_told_so() {
+    let daemon =
+        Setup::with(&format!("worker:\n  path: {}\n  max_sessions: 1\n", crate::daemon::fake_worker().display()))
+            .ready();
+    let body = json!({"prompt": "!wait", "stream": true}).to_string();
+    let _running = send(daemon.address, "POST", "/v1/completions", body.as_bytes());
+    let refused = send_with(daemon.address, "/v1/completions", "Prefer: wait=0\r\n", br#"{"prompt": "x"}"#);
+    let (status, body) = refused.json();
+    assert_eq!((status, &body["error"]["code"]), (503, &json!("deadline_passed")), "{body}");
+    let refused = send_with(daemon.address, "/v1/completions", "Prefer: wait=1\r\n", br#"{"prompt": "x"}"#);
+    let (status, body) = refused.json();
+    assert_eq!((status, &body["error"]["code"]), (503, &json!("deadline_passed")), "{body}");
 }
 
 #[test]

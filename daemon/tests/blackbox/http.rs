@@ -22,6 +22,12 @@ pub(crate) fn send(address: SocketAddr, method: &str, path: &str, body: &[u8]) -
     send_raw(address, &[head.as_bytes(), body].concat())
 }
 
+/// A POST with one more header line.
+pub(crate) fn send_with(address: SocketAddr, path: &str, header: &str, body: &[u8]) -> Response {
+    let head = format!("POST {path} HTTP/1.1\r\nHost: test\r\n{header}Content-Length: {}\r\n\r\n", body.len());
+    send_raw(address, &[head.as_bytes(), body].concat())
+}
+
 /// Sends these bytes and waits for the head.
 pub(crate) fn send_raw(address: SocketAddr, bytes: &[u8]) -> Response {
     let mut stream = TcpStream::connect(address).unwrap();

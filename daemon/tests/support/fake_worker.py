@@ -10,7 +10,7 @@ prompt that begins with `!` says what to do, else the answer is `hello`:
     !flood          answers `a` until max_tokens
     !wait           never answers
     !die N TEXT     answers TEXT, but dies after N tokens where none were generated before
-    !kill           dies whenever it gets the request
+    !crash          dies of a fault whenever it gets the request
     !hang           stops doing anything at all
     !fail CLASS     fails with this class
     !too-many       sends more tokens than were asked for
@@ -92,7 +92,9 @@ class Request:
         """Sends what is next; true when the request has ended."""
         if self.verb == "wait":
             return False
-        if self.verb == "kill" or self.die_after == self.n_generated:
+        if self.verb == "crash":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if self.die_after == self.n_generated:
             os.kill(os.getpid(), signal.SIGKILL)
         if self.verb == "hang":
             while True:

@@ -1,104 +1,11 @@
-//! Why a worker is gone, and what its requests are told.
+//! Why nothing more is tried, and what requests are told.
 
 use std::fmt;
 
 use plimsoll_config::limits;
 use plimsoll_config::units::Millis;
 
-/// How a process ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exit {
-    /// It returned.
-    Code(i32),
-    /// A signal ended it.
-    Signal(i32),
-}
-
-/// Exit codes of the worker that no second try changes, and what they mean.
-const PERMANENT_CODES: [(i32, &str); 4] = [
-    (2, "it was called wrongly: daemon and worker are of different versions"),
-    (6, "the model file is damaged or of a kind that this build does not know"),
-    (64, "its configuration is wrong"),
-    (66, "the model file is missing"),
-];
-
-/// What signals mean to a person. No word of "out of memory" for SIGKILL: only the kernel's log can tell.
-const SIGNAL_NAMES: [(i32, &str); 7] = [
-    (4, "SIGILL: this processor lacks an instruction"),
-    (6, "SIGABRT: the worker gave up, a bug"),
-    (7, "SIGBUS: a mapped file became shorter or could not be read"),
-    (9, "SIGKILL: from outside; the kernel's log tells whether it was for memory"),
-    (11, "SIGSEGV: a bug in the worker, not a lack of memory"),
-    (15, "SIGTERM: from outside"),
-    (31, "SIGSYS: a system call was forbidden"),
-];
-
-impl Exit {
-    /// The meaning of an exit code that no second try changes.
-    pub fn permanent(self) -> Option<&'static str> {
-        match self {
-            Exit::Code(code) => PERMANENT_CODES.iter().find(|(known, _)| *known == code).map(|(_, meaning)| *meaning),
-            Exit::Signal(_) => None,
-        }
-    }
-}
-
-impl fmt::Display for Exit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Exit::Code(code) => write!(f, "ended with exit code {code}"),
-            Exit::Signal(signal) => match SIGNAL_NAMES.iter().find(|(known, _)| known == signal) {
-                Some((_, name)) => write!(f, "ended by signal {signal} ({name})"),
-                None => write!(f, "ended by signal {signal}"),
-            },
-        }
-    }
-}
-
-/// Why a worker was lost.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum DeathCause {
-    /// It ended, and nobody had asked it to.
-    Exited(Exit),
-    /// It could not be spawned.
-    SpawnFailed {
-        /// One sentence.
-        why: String,
-    },
-    /// No first frame came.
-    NoHello,
-    /// No byte arrived during the load.
-    LoadStalled,
-    /// The load took too long.
-    LoadTooLong,
-    /// It said that it can't load the model now.
-    LoadFailed {
-        /// One sentence.
-        why: String,
-    },
-    /// It was silent while it should serve.
-    Hung,
-    /// Its socket closed, or carried nonsense.
-    SocketClosed {
-        /// One sentence.
-        why: String,
-    },
-}
-
-impl fmt::Display for DeathCause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            DeathCause::Exited(exit) => write!(f, "{exit}"),
-            DeathCause::SpawnFailed { why } => write!(f, "could not be started: {why}"),
-            DeathCause::NoHello => write!(f, "said nothing for {} after its start", limits::HELLO_DEADLINE),
-            DeathCause::LoadStalled => write!(f, "loaded nothing for {}", limits::LOAD_SILENCE),
-            DeathCause::LoadTooLong => write!(f, "was not ready after {} of loading", limits::LOAD_DEADLINE),
-            DeathCause::LoadFailed { why } => write!(f, "could not load the model: {why}"),
-            DeathCause::Hung => write!(f, "hung: nothing was heard of it for {}", limits::HEARTBEAT_SILENCE),
-            DeathCause::SocketClosed { why } => write!(f, "lost its socket: {why}"),
-        }
-    }
-}
+use super::death::DeathClass;
 
 /// Why nothing more is tried, for good or for now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,21 +20,33 @@ pub enum Failure {
         /// How many.
         n_deaths: u32,
         /// The last one.
-        last: DeathCause,
+        last: DeathClass,
         /// When that was.
         at: Millis,
         /// When the oldest of them leaves the window, and it is tried again.
         until: Millis,
     },
+    /// A plan ran out of memory, and nothing of it may be lowered.
+    SamePlan {
+        /// What its worker died of.
+        class: DeathClass,
+        /// When it is tried again all the same.
+        until: Millis,
+    },
 }
 
 impl Failure {
-    /// What a client is told to wait: nothing when waiting does not help.
-    pub fn retry_after(&self, now: Millis) -> Option<Millis> {
+    /// When it is tried again without anybody asking.
+    pub fn until(&self) -> Option<Millis> {
         match self {
             Failure::Permanent { .. } => None,
-            Failure::BudgetSpent { until, .. } => Some(until.since(now)),
+            Failure::BudgetSpent { until, .. } | Failure::SamePlan { until, .. } => Some(*until),
         }
+    }
+
+    /// What a client is told to wait: nothing when waiting does not help.
+    pub fn retry_after(&self, now: Millis) -> Option<Millis> {
+        self.until().map(|until| until.since(now))
     }
 }
 
@@ -140,6 +59,12 @@ impl fmt::Display for Failure {
                 "{n_deaths} workers died within {}, so none is started for {} after the last one, which {last}",
                 limits::DEATH_WINDOW,
                 until.since(*at)
+            ),
+            Failure::SamePlan { class, .. } => write!(
+                f,
+                "the worker {class}, and nothing of its plan may be lowered: what the configuration says is kept; the same \
+                 plan is not tried again for {} unless somebody asks: write a smaller context.tokens, or close programs",
+                limits::LEARNED_CALM
             ),
         }
     }

@@ -1,9 +1,11 @@
 //! The states and what each one knows.
 
+use plimsoll_config::limits;
 use plimsoll_config::units::{Bytes, Millis};
 
-use super::Generation;
-use super::reason::{DeathCause, Failure};
+use super::death::{Asked, DeathClass, Evidence, Exit, Hang, LastWord, Traces, classify};
+use super::event::{Generation, PlanId};
+use super::reason::Failure;
 
 /// Where the worker's life is. At most one worker exists: only the states with a [`Generation`] have one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +22,8 @@ pub enum State {
     Draining(Draining),
     /// It is on its way out.
     Stopping(Stopping),
+    /// Its process is gone, its memory may not be.
+    Releasing(Releasing),
     /// It died; the next one comes after a pause.
     Backoff {
         /// When the pause ends.
@@ -39,8 +43,37 @@ impl State {
             State::Ready(_) => "ready",
             State::Draining(_) => "draining",
             State::Stopping(_) => "stopping",
+            State::Releasing(_) => "releasing",
             State::Backoff { .. } => "backoff",
             State::Failed(_) => "failed",
+        }
+    }
+
+    /// The daemon stood still: what was not heard meanwhile proves nothing. Once, until the worker is heard again, so that a
+    /// daemon that is always late still finds a hang.
+    pub(super) fn begin_silence_anew(&mut self, now: Millis) {
+        let (silent_until, is_forgiven, span) = match self {
+            State::Starting(starting) => {
+                let span = match starting.phase {
+                    StartPhase::Spawning | StartPhase::AwaitingHello => limits::HELLO_DEADLINE,
+                    StartPhase::Loading { .. } => limits::LOAD_SILENCE,
+                };
+                (&mut starting.silent_until, &mut starting.is_forgiven, span)
+            }
+            State::Ready(ready) => (&mut ready.silent_until, &mut ready.is_forgiven, limits::HEARTBEAT_SILENCE),
+            State::Draining(draining) => {
+                (&mut draining.silent_until, &mut draining.is_forgiven, limits::HEARTBEAT_SILENCE)
+            }
+            State::Absent
+            | State::Checking(_)
+            | State::Stopping(_)
+            | State::Releasing(_)
+            | State::Backoff { .. }
+            | State::Failed(_) => return,
+        };
+        if !*is_forgiven {
+            *silent_until = now.saturating_add(span);
+            *is_forgiven = true;
         }
     }
 
@@ -51,7 +84,7 @@ impl State {
             State::Ready(ready) => Some(ready.generation),
             State::Draining(draining) => Some(draining.generation),
             State::Stopping(stopping) => Some(stopping.generation),
-            State::Absent | State::Checking(_) | State::Backoff { .. } | State::Failed(_) => None,
+            State::Absent | State::Checking(_) | State::Releasing(_) | State::Backoff { .. } | State::Failed(_) => None,
         }
     }
 }
@@ -101,6 +134,8 @@ pub struct Starting {
     pub silent_until: Millis,
     /// When the load has taken too long, whatever it does.
     pub load_until: Millis,
+    /// The daemon itself stood still, and the silence began anew for that; not again before a step forward.
+    pub is_forgiven: bool,
 }
 
 impl Starting {
@@ -140,6 +175,10 @@ pub struct Ready {
     pub since: Millis,
     /// When silence counts as a hang; each frame moves it.
     pub silent_until: Millis,
+    /// The daemon itself stood still, and the silence began anew for that; not again before a frame.
+    pub is_forgiven: bool,
+    /// When it has served long enough to give up the latest learned limit; `None` without one.
+    pub calm_until: Option<Millis>,
 }
 
 /// A worker that serves for the last time.
@@ -151,6 +190,8 @@ pub struct Draining {
     pub deadline: Millis,
     /// When silence counts as a hang.
     pub silent_until: Millis,
+    /// The silence began anew because the daemon stood still.
+    pub is_forgiven: bool,
     /// When it became ready, for a drain that is called off.
     pub ready_since: Millis,
 }
@@ -192,8 +233,59 @@ pub enum Then {
     Rest,
     /// The next one at once: it was asked for.
     Restart,
-    /// The next one after a pause: this one was lost.
-    Recover(DeathCause),
+    /// This one was lost: its end tells what comes next.
+    Recover(Loss),
     /// Nothing until somebody asks: the next one would fail in the same way.
+    Fail(Failure),
+}
+
+/// How a worker was lost, as far as it is known before its process is gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loss {
+    /// We found it hanging.
+    pub hang: Option<Hang>,
+    /// What was last heard.
+    pub last_word: Option<LastWord>,
+    /// Whether it had served: a plan that never did is not tried for ever.
+    pub had_served: bool,
+}
+
+impl Loss {
+    /// What it looks like before the exit is known.
+    pub(super) fn first_sight(&self) -> DeathClass {
+        self.class(Exit::Code(0), Traces::default(), Asked::No)
+    }
+
+    pub(super) fn class(&self, exit: Exit, traces: Traces, asked: Asked) -> DeathClass {
+        classify(&Evidence { exit, traces, last_word: self.last_word.clone(), hang: self.hang, asked })
+    }
+}
+
+/// A worker whose process is gone, and whose memory is awaited.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Releasing {
+    /// Which one it was.
+    pub generation: Generation,
+    /// When it goes on without an answer. Later than any answer should be.
+    pub until: Millis,
+    /// What is decided already.
+    pub next: Next,
+}
+
+/// What comes after a worker that is gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Next {
+    /// Nothing.
+    Rest,
+    /// The next one at once: it was asked for.
+    Restart,
+    /// The plan that served before, once: the new one did not come up.
+    Fallback(PlanId),
+    /// The next one after a pause.
+    Pause {
+        /// When it ends.
+        until: Millis,
+    },
+    /// Nothing more is tried.
     Fail(Failure),
 }

@@ -1,52 +1,19 @@
-//! One function for each state: every event is named, none falls through.
+//! The states with a worker, one function for each: every event is named, none falls through.
 
 use plimsoll_config::limits;
 use plimsoll_config::units::Millis;
 
-use super::reason::{DeathCause, Exit, Failure, RequestsEnd};
-use super::states::{
-    CheckPhase, Checking, Draining, Patience, Ready, StartPhase, Starting, State, StopPhase, Stopping, Then,
-};
-use super::{Action, ErrorClass, Event, Generation, Lifecycle, WorkerEvent};
+use super::Lifecycle;
+use super::death::{DeathClass, Hang, LastWord};
+use super::ends::release;
+use super::event::{Action, ErrorClass, Event, Generation, WorkerEvent};
+use super::reason::{Failure, RequestsEnd};
+use super::states::{Draining, Loss, Next, Ready, StartPhase, Starting, State, StopPhase, Stopping, Then};
 
 /// The next state, and what to do on the way.
-type Step = (State, Vec<Action>);
+pub(super) type Step = (State, Vec<Action>);
 
 impl Lifecycle {
-    pub(super) fn step_absent(event: &Event) -> Step {
-        match event {
-            Event::StartAsked => look(),
-            Event::DrainAsked { .. }
-            | Event::Drained
-            | Event::StopAsked
-            | Event::CheckPassed
-            | Event::CheckRefused { .. }
-            | Event::CheckFailed { .. }
-            | Event::Worker { .. }
-            | Event::Tick => stay(State::Absent),
-        }
-    }
-
-    pub(super) fn step_checking(&mut self, now: Millis, checking: Checking, event: Event) -> Step {
-        match (event, checking.phase) {
-            (Event::CheckPassed, _) => self.spawn(now),
-            (Event::CheckFailed { why }, _) => fail(now, Failure::Permanent { why }),
-            (Event::CheckRefused { why }, _) => {
-                let patience = match checking.patience {
-                    Patience::Full => Patience::Until(now.saturating_add(limits::PARK_DEADLINE)),
-                    Patience::Until(_) | Patience::Spent => checking.patience,
-                };
-                let phase = CheckPhase::Pausing { until: now.saturating_add(limits::RECHECK_PAUSE) };
-                stay(State::Checking(Checking { phase, refusal: Some(why), patience }))
-            }
-            (Event::StopAsked | Event::DrainAsked { .. }, _) => rest(),
-            (Event::StartAsked, CheckPhase::Pausing { .. }) => look_again(now, checking),
-            (Event::Tick, CheckPhase::Pausing { until }) if now >= until => look_again(now, checking),
-            (Event::StartAsked | Event::Tick, CheckPhase::Looking | CheckPhase::Pausing { .. })
-            | (Event::Drained | Event::Worker { .. }, _) => stay(State::Checking(checking)),
-        }
-    }
-
     pub(super) fn step_starting(&mut self, now: Millis, starting: Starting, event: Event) -> Step {
         match event {
             Event::Worker { event, .. } => self.worker_of_starting(now, starting, event),
@@ -55,13 +22,16 @@ impl Lifecycle {
                 actions.insert(0, Action::FailRequests(RequestsEnd::Stopped));
                 (state, actions)
             }
+            Event::RestartAsked => end_start(now, &starting, Then::Restart),
             Event::Tick => match overdue(now, &starting) {
-                Some(cause) => end_start(now, &starting, Then::Recover(cause)),
+                Some(hang) => end_start(now, &starting, Then::Recover(hung(hang, false))),
                 None => stay(State::Starting(starting)),
             },
             Event::StartAsked
+            | Event::Released { .. }
+            | Event::ReleaseTimedOut { .. }
             | Event::Drained
-            | Event::CheckPassed
+            | Event::CheckPassed { .. }
             | Event::CheckRefused { .. }
             | Event::CheckFailed { .. } => stay(State::Starting(starting)),
         }
@@ -78,27 +48,36 @@ impl Lifecycle {
             }
             WorkerEvent::SpawnFailed { class: ErrorClass::Permanent, why } => fail(now, Failure::Permanent { why }),
             WorkerEvent::SpawnFailed { class: ErrorClass::MayPass, why } => {
-                self.recover(now, DeathCause::SpawnFailed { why })
+                let (next, mut actions) = self.died(now, DeathClass::SpawnFailed { why }, false);
+                let (state, further) = self.go_on(now, next);
+                actions.extend(further);
+                (state, actions)
             }
             WorkerEvent::Hello => stay(State::Starting(progress(now, starting, 0, 0))),
             WorkerEvent::Loading { done_bytes, total_bytes } => {
                 stay(State::Starting(progress(now, starting, done_bytes, total_bytes)))
             }
             WorkerEvent::Ready => {
-                let silent_until = now.saturating_add(limits::HEARTBEAT_SILENCE);
-                (State::Ready(Ready { generation, since: now, silent_until }), vec![Action::ResubmitRequests])
+                self.last_served = self.plan.map(|(plan, _)| plan);
+                self.fell_back = false;
+                (self.ready(now, generation, now), vec![Action::ResubmitRequests])
             }
-            WorkerEvent::LoadFailed { class, why } => {
-                let then = match class {
-                    ErrorClass::Permanent => Then::Fail(Failure::Permanent { why }),
-                    ErrorClass::MayPass => Then::Recover(DeathCause::LoadFailed { why }),
-                };
-                stay(await_end(now, generation, then))
+            WorkerEvent::LoadFailed { class: ErrorClass::Permanent, why } => {
+                stay(await_end(now, generation, Then::Fail(Failure::Permanent { why })))
+            }
+            WorkerEvent::LoadFailed { class: ErrorClass::MayPass, why } => {
+                stay(await_end(now, generation, Then::Recover(said(LastWord::LoadFailed { why }, false))))
+            }
+            WorkerEvent::Exhausted { account, why } => {
+                stay(await_end(now, generation, Then::Recover(said(LastWord::Exhausted { account, why }, false))))
             }
             WorkerEvent::SocketClosed { why } => {
-                stay(await_end(now, generation, Then::Recover(DeathCause::SocketClosed { why })))
+                stay(await_end(now, generation, Then::Recover(said(LastWord::SocketLost { why }, false))))
             }
-            WorkerEvent::Exited(exit) => self.exited(now, exit),
+            WorkerEvent::Exited { exit, traces } => {
+                let (next, actions) = self.ended_alone(now, false, exit, traces);
+                release(now, generation, next, actions)
+            }
             // A heartbeat is not a step of the load: a loader that only says that it lives is hung all the same.
             WorkerEvent::HeartbeatSeen => stay(State::Starting(starting)),
         }
@@ -109,18 +88,34 @@ impl Lifecycle {
         match event {
             Event::Worker { event, .. } => self.worker_of_ready(now, ready, event),
             Event::DrainAsked { deadline } => {
-                let Ready { generation, since: ready_since, silent_until } = ready;
-                stay(State::Draining(Draining { generation, deadline, silent_until, ready_since }))
+                self.leave_ready(now, &ready);
+                let Ready { generation, since: ready_since, silent_until, is_forgiven, .. } = ready;
+                stay(State::Draining(Draining { generation, deadline, silent_until, is_forgiven, ready_since }))
             }
-            Event::StopAsked => stop(now, generation, RequestsEnd::Stopped),
-            Event::Tick if now >= ready.silent_until => (
-                terminate(now, generation, Then::Recover(DeathCause::Hung)),
-                vec![Action::ParkRequests, Action::SignalTerm],
-            ),
+            Event::StopAsked => {
+                self.leave_ready(now, &ready);
+                stop(now, generation, RequestsEnd::Stopped)
+            }
+            Event::RestartAsked => {
+                self.leave_ready(now, &ready);
+                (await_end(now, generation, Then::Restart), vec![Action::ParkRequests, Action::SendStop])
+            }
+            Event::Tick if now >= ready.silent_until => {
+                self.leave_ready(now, &ready);
+                let then = Then::Recover(hung(Hang::Silent, true));
+                (terminate(now, generation, then), vec![Action::ParkRequests, Action::SignalTerm])
+            }
+            Event::Tick if ready.calm_until.is_some_and(|until| now >= until) => {
+                self.learned.give_up();
+                let calm_until = self.learned.calm_until(now);
+                (State::Ready(Ready { calm_until, ..ready }), vec![Action::StoreLearned])
+            }
             Event::Tick
             | Event::StartAsked
+            | Event::Released { .. }
+            | Event::ReleaseTimedOut { .. }
             | Event::Drained
-            | Event::CheckPassed
+            | Event::CheckPassed { .. }
             | Event::CheckRefused { .. }
             | Event::CheckFailed { .. } => stay(State::Ready(ready)),
         }
@@ -130,16 +125,18 @@ impl Lifecycle {
         match event {
             WorkerEvent::HeartbeatSeen => {
                 ready.silent_until = now.saturating_add(limits::HEARTBEAT_SILENCE);
+                ready.is_forgiven = false;
                 stay(State::Ready(ready))
             }
-            WorkerEvent::SocketClosed { why } => {
-                let then = Then::Recover(DeathCause::SocketClosed { why });
-                (await_end(now, ready.generation, then), vec![Action::ParkRequests])
+            WorkerEvent::SocketClosed { why } => self.lost_ready(now, &ready, LastWord::SocketLost { why }),
+            WorkerEvent::Exhausted { account, why } => {
+                self.lost_ready(now, &ready, LastWord::Exhausted { account, why })
             }
-            WorkerEvent::Exited(exit) => {
-                let (state, mut actions) = self.exited(now, exit);
+            WorkerEvent::Exited { exit, traces } => {
+                self.leave_ready(now, &ready);
+                let (next, mut actions) = self.ended_alone(now, true, exit, traces);
                 actions.insert(0, Action::ParkRequests);
-                (state, actions)
+                release(now, ready.generation, next, actions)
             }
             // Late or out of order: a worker that is ready has nothing more to say about its start.
             WorkerEvent::Spawned
@@ -151,13 +148,21 @@ impl Lifecycle {
         }
     }
 
-    pub(super) fn step_draining(now: Millis, draining: Draining, event: Event) -> Step {
+    /// A serving worker is lost, and ends by itself or is made to.
+    fn lost_ready(&mut self, now: Millis, ready: &Ready, last_word: LastWord) -> Step {
+        self.leave_ready(now, ready);
+        let then = Then::Recover(said(last_word, true));
+        (await_end(now, ready.generation, then), vec![Action::ParkRequests])
+    }
+
+    pub(super) fn step_draining(&mut self, now: Millis, draining: Draining, event: Event) -> Step {
         let generation = draining.generation;
         match event {
             Event::Worker { event, .. } => worker_of_draining(now, draining, &event),
             Event::StartAsked => {
-                let Draining { generation, silent_until, ready_since: since, .. } = draining;
-                stay(State::Ready(Ready { generation, since, silent_until }))
+                let Draining { generation, silent_until, is_forgiven, ready_since: since, .. } = draining;
+                let calm_until = self.learned.calm_until(now);
+                stay(State::Ready(Ready { generation, since, silent_until, is_forgiven, calm_until }))
             }
             Event::Drained => (await_end(now, generation, Then::Rest), vec![Action::SendStop]),
             Event::StopAsked => stop(now, generation, RequestsEnd::Stopped),
@@ -168,15 +173,19 @@ impl Lifecycle {
             }
             // A second order to drain sets the deadline anew.
             Event::DrainAsked { deadline } => stay(State::Draining(Draining { deadline, ..draining })),
-            Event::Tick | Event::CheckPassed | Event::CheckRefused { .. } | Event::CheckFailed { .. } => {
-                stay(State::Draining(draining))
-            }
+            Event::Tick
+            | Event::RestartAsked
+            | Event::Released { .. }
+            | Event::ReleaseTimedOut { .. }
+            | Event::CheckPassed { .. }
+            | Event::CheckRefused { .. }
+            | Event::CheckFailed { .. } => stay(State::Draining(draining)),
         }
     }
 
     pub(super) fn step_stopping(&mut self, now: Millis, stopping: Stopping, event: Event) -> Step {
         match event {
-            Event::Worker { event, .. } => self.worker_of_stopping(now, stopping, &event),
+            Event::Worker { event, .. } => self.worker_of_stopping(now, stopping, event),
             Event::StopAsked | Event::DrainAsked { .. } => {
                 let actions = vec![Action::FailRequests(RequestsEnd::Stopped)];
                 (State::Stopping(Stopping { then: Then::Rest, ..stopping }), actions)
@@ -184,35 +193,53 @@ impl Lifecycle {
             Event::StartAsked => {
                 let then = match stopping.then {
                     Then::Rest | Then::Restart | Then::Fail(_) => Then::Restart,
-                    Then::Recover(cause) => Then::Recover(cause), // another one comes, after the pause that it earned
+                    Then::Recover(loss) => Then::Recover(loss), // another one comes, after the pause that it earned
                 };
                 stay(State::Stopping(Stopping { then, ..stopping }))
             }
             Event::Tick => harder(now, stopping),
-            Event::Drained | Event::CheckPassed | Event::CheckRefused { .. } | Event::CheckFailed { .. } => {
-                stay(State::Stopping(stopping))
-            }
+            Event::RestartAsked
+            | Event::Released { .. }
+            | Event::ReleaseTimedOut { .. }
+            | Event::Drained
+            | Event::CheckPassed { .. }
+            | Event::CheckRefused { .. }
+            | Event::CheckFailed { .. } => stay(State::Stopping(stopping)),
         }
     }
 
-    fn worker_of_stopping(&mut self, now: Millis, stopping: Stopping, event: &WorkerEvent) -> Step {
+    fn worker_of_stopping(&mut self, now: Millis, stopping: Stopping, event: WorkerEvent) -> Step {
         match event {
             WorkerEvent::Spawned if stopping.phase == StopPhase::AwaitingSpawn => {
                 (terminate(now, stopping.generation, stopping.then), vec![Action::SignalTerm])
             }
-            // The socket is the first to tell of a crash, the exit tells what kind it was.
-            WorkerEvent::Exited(exit)
-                if *exit != Exit::Code(0)
-                    && matches!(stopping.then, Then::Recover(DeathCause::SocketClosed { .. })) =>
-            {
-                self.exited(now, *exit)
+            WorkerEvent::Exited { exit, traces } => {
+                let generation = stopping.generation;
+                let (next, actions) = self.ended(now, stopping, exit, traces);
+                release(now, generation, next, actions)
             }
-            WorkerEvent::Exited(_) | WorkerEvent::SpawnFailed { .. } => match stopping.then {
-                Then::Rest => stay(State::Absent),
-                Then::Restart => look(),
-                Then::Recover(cause) => self.recover(now, cause),
-                Then::Fail(failure) => fail(now, failure),
-            },
+            // No process, nothing to be released.
+            WorkerEvent::SpawnFailed { why, .. } => {
+                let (next, mut actions) = match stopping.then {
+                    Then::Rest => (Next::Rest, Vec::new()),
+                    Then::Restart => (Next::Restart, Vec::new()),
+                    Then::Recover(_) => self.died(now, DeathClass::SpawnFailed { why }, false),
+                    Then::Fail(failure) => (Next::Fail(failure), Vec::new()),
+                };
+                let (state, further) = self.go_on(now, next);
+                actions.extend(further);
+                (state, actions)
+            }
+            // The last word of one that is lost anyway tells more than how it was lost.
+            WorkerEvent::Exhausted { account, why } => {
+                let then = match stopping.then {
+                    Then::Recover(loss) => {
+                        Then::Recover(Loss { last_word: Some(LastWord::Exhausted { account, why }), ..loss })
+                    }
+                    Then::Rest | Then::Restart | Then::Fail(_) => stopping.then,
+                };
+                stay(State::Stopping(Stopping { then, ..stopping }))
+            }
             WorkerEvent::Spawned
             | WorkerEvent::Hello
             | WorkerEvent::Loading { .. }
@@ -223,56 +250,35 @@ impl Lifecycle {
         }
     }
 
-    pub(super) fn step_backoff(now: Millis, until: Millis, event: &Event) -> Step {
-        match event {
-            Event::StartAsked => look(),
-            Event::Tick if now >= until => look(),
-            Event::StopAsked | Event::DrainAsked { .. } => rest(),
-            Event::Tick
-            | Event::Drained
-            | Event::CheckPassed
-            | Event::CheckRefused { .. }
-            | Event::CheckFailed { .. }
-            | Event::Worker { .. } => stay(State::Backoff { until }),
-        }
+    fn ready(&self, now: Millis, generation: Generation, since: Millis) -> State {
+        let silent_until = now.saturating_add(limits::HEARTBEAT_SILENCE);
+        let calm_until = self.learned.calm_until(now);
+        State::Ready(Ready { generation, since, silent_until, is_forgiven: false, calm_until })
     }
+}
 
-    pub(super) fn step_failed(&mut self, now: Millis, failure: Failure, event: &Event) -> Step {
-        match event {
-            // The deaths that are left in the window still count: one more is the end of this try.
-            Event::Tick if matches!(failure, Failure::BudgetSpent { until, .. } if now >= until) => look(),
-            Event::StartAsked => {
-                self.deaths.clear(); // somebody looked at it and wants another try: a whole budget
-                look()
-            }
-            Event::StopAsked | Event::DrainAsked { .. } => stay(State::Absent),
-            Event::Drained
-            | Event::CheckPassed
-            | Event::CheckRefused { .. }
-            | Event::CheckFailed { .. }
-            | Event::Worker { .. }
-            | Event::Tick => stay(State::Failed(failure)),
-        }
-    }
+/// What is known of a worker that we found hanging.
+fn hung(hang: Hang, had_served: bool) -> Loss {
+    Loss { hang: Some(hang), last_word: None, had_served }
+}
 
-    /// A worker ended and nobody had asked it to.
-    fn exited(&mut self, now: Millis, exit: Exit) -> Step {
-        match exit.permanent() {
-            Some(meaning) => fail(now, Failure::Permanent { why: format!("the worker {exit}: {meaning}") }),
-            None => self.recover(now, DeathCause::Exited(exit)),
-        }
-    }
+/// What is known of a worker that said why it ends.
+fn said(last_word: LastWord, had_served: bool) -> Loss {
+    Loss { hang: None, last_word: Some(last_word), had_served }
 }
 
 fn worker_of_draining(now: Millis, mut draining: Draining, event: &WorkerEvent) -> Step {
     match event {
         WorkerEvent::HeartbeatSeen => {
             draining.silent_until = now.saturating_add(limits::HEARTBEAT_SILENCE);
+            draining.is_forgiven = false;
             stay(State::Draining(draining))
         }
         // No new worker for the last answers: the daemon is on its way out.
-        WorkerEvent::Exited(_) => rest(),
-        WorkerEvent::SocketClosed { .. } => {
+        WorkerEvent::Exited { .. } => {
+            release(now, draining.generation, Next::Rest, vec![Action::FailRequests(RequestsEnd::Stopped)])
+        }
+        WorkerEvent::SocketClosed { .. } | WorkerEvent::Exhausted { .. } => {
             (await_end(now, draining.generation, Then::Rest), vec![Action::FailRequests(RequestsEnd::Stopped)])
         }
         WorkerEvent::Spawned
@@ -285,32 +291,12 @@ fn worker_of_draining(now: Millis, mut draining: Draining, event: &WorkerEvent) 
 }
 
 /// Nothing changes, or nothing is to be done.
-fn stay(state: State) -> Step {
+pub(super) fn stay(state: State) -> Step {
     (state, Vec::new())
 }
 
-/// The plan is made anew, also after a death: the same plan may be what it died of.
-fn look() -> Step {
-    let checking = Checking { phase: CheckPhase::Looking, refusal: None, patience: Patience::Full };
-    (State::Checking(checking), vec![Action::Look])
-}
-
-/// Looks again after a refusal; requests that have waited for room long enough are failed.
-fn look_again(now: Millis, checking: Checking) -> Step {
-    let why = checking.refusal.clone().unwrap_or_default();
-    let (patience, mut actions) = match checking.patience {
-        Patience::Until(until) if now >= until => {
-            let retry_after = Some(limits::NOT_READY_RETRY_AFTER);
-            (Patience::Spent, vec![Action::FailRequests(RequestsEnd::NotReady { why, retry_after })])
-        }
-        Patience::Full | Patience::Until(_) | Patience::Spent => (checking.patience, Vec::new()),
-    };
-    actions.push(Action::Look);
-    (State::Checking(Checking { phase: CheckPhase::Looking, patience, ..checking }), actions)
-}
-
 /// No worker, and nobody to serve the requests that are left.
-fn rest() -> Step {
+pub(super) fn rest() -> Step {
     (State::Absent, vec![Action::FailRequests(RequestsEnd::Stopped)])
 }
 
@@ -355,16 +341,16 @@ fn end_start(now: Millis, starting: &Starting, then: Then) -> Step {
 }
 
 /// What a start that is late died of.
-fn overdue(now: Millis, starting: &Starting) -> Option<DeathCause> {
+fn overdue(now: Millis, starting: &Starting) -> Option<Hang> {
     if now >= starting.load_until {
-        return Some(DeathCause::LoadTooLong);
+        return Some(Hang::LoadTooLong);
     }
     if now < starting.silent_until {
         return None;
     }
     match starting.phase {
-        StartPhase::Spawning | StartPhase::AwaitingHello => Some(DeathCause::NoHello),
-        StartPhase::Loading { .. } => Some(DeathCause::LoadStalled),
+        StartPhase::Spawning | StartPhase::AwaitingHello => Some(Hang::NoHello),
+        StartPhase::Loading { .. } => Some(Hang::LoadStalled),
     }
 }
 
@@ -374,12 +360,12 @@ fn progress(now: Millis, starting: Starting, done_bytes: u64, total_bytes: u64) 
         StartPhase::Spawning | StartPhase::AwaitingHello => (0, true),
         StartPhase::Loading { done_bytes: before_bytes, .. } => (before_bytes, done_bytes > before_bytes),
     };
-    let silent_until = match is_further {
-        true => now.saturating_add(limits::LOAD_SILENCE),
-        false => starting.silent_until,
+    let (silent_until, is_forgiven) = match is_further {
+        true => (now.saturating_add(limits::LOAD_SILENCE), false),
+        false => (starting.silent_until, starting.is_forgiven),
     };
     let phase = StartPhase::Loading { done_bytes: done_bytes.max(before_bytes), total_bytes };
-    Starting { phase, silent_until, ..starting }
+    Starting { phase, silent_until, is_forgiven, ..starting }
 }
 
 /// The next stronger means, once the time of the last one is over.

@@ -198,7 +198,8 @@ fn expert_cache(inputs: Inputs<'_>, choice: &Choice, gpu: &CardReading, kv_layer
     let mut account = account(gpu, gpu.total.saturating_sub(kept_free), Vec::new());
     let (mut n_cached, mut shortfall) = (0, None);
     let (bytes, detail) = if missing <= 0 {
-        n_cached = inputs.row.fill(0, Bytes(u64::try_from(free_bytes - signed(reserve)).unwrap_or(0)));
+        let room = Bytes(u64::try_from(free_bytes - signed(reserve)).unwrap_or(0));
+        n_cached = inputs.row.fill(0, inputs.machine.caps.expert_cache.map_or(room, |cap| room.min(cap)));
         (inputs.row.stretch(0, n_cached), format!("{} experts", thousands(n_cached)))
     } else {
         let bytes = Bytes(u64::try_from(missing).unwrap_or(u64::MAX));
@@ -237,7 +238,15 @@ fn layers_by_gain(
     let row = by_gain_per_byte(candidates(inputs.model, gpu, kv_layers));
     let mut margin_bytes = 0;
     let (taken, shortfall) = match choice.gpu_layers {
-        Setting::Auto => (gpu.free.checked_sub(fixed).map_or_else(Vec::new, |room| take_parts(&row, room)), None),
+        Setting::Auto => {
+            let mut taken = gpu.free.checked_sub(fixed).map_or_else(Vec::new, |room| take_parts(&row, room));
+            let (mut n_layers, most) = (0, inputs.machine.caps.gpu_layers.unwrap_or(u32::MAX));
+            taken.retain(|part| {
+                n_layers += u32::from(part.layer.is_some());
+                part.layer.is_none() || n_layers <= most
+            });
+            (taken, None)
+        }
         Setting::Exactly(n_layers) => {
             let asked: Vec<Part> =
                 row.into_iter().filter(|part| part.layer.is_some()).take(n_layers as usize).collect();

@@ -38,7 +38,7 @@ impl Inputs<'_> {
         let estimates = self.estimates(account);
         let estimate = estimates.iter().find(|estimate| estimate.object == object);
         let bytes = estimate.map_or(Bytes::ZERO, |estimate| estimate.bytes);
-        self.machine.learned.as_ref().map_or(bytes, |learned| learned.corrected(account, object, bytes))
+        self.machine.experience.as_ref().map_or(bytes, |experience| experience.corrected(account, object, bytes))
     }
 
     /// Of each account in a ledger the estimates that are there, before corrections.

@@ -45,10 +45,12 @@ const LADDER: [Lever; 6] =
 
 /// What is tried first: what was written, and the best of what was not.
 fn top(inputs: Inputs<'_>) -> Choice {
-    let (model, wish) = (inputs.model, inputs.wish);
+    let (model, wish, caps) = (inputs.model, inputs.wish, inputs.machine.caps);
     let n_ctx = match wish.context {
         Setting::Exactly(n_ctx) => n_ctx,
-        Setting::Auto => model.n_ctx_train.min(limits::AUTO_CONTEXT_CAP),
+        Setting::Auto => {
+            model.n_ctx_train.min(limits::AUTO_CONTEXT_CAP).min(caps.n_ctx.unwrap_or(limits::AUTO_CONTEXT_CAP))
+        }
     };
     Choice {
         n_ctx,
@@ -56,12 +58,18 @@ fn top(inputs: Inputs<'_>) -> Choice {
         max_sessions: wish.max_sessions,
         kv_window: wish.kv_window.map(|window| match window {
             Setting::Exactly(n_tokens) => n_tokens,
-            Setting::Auto => Tokens(u32::try_from(capacity(inputs, n_ctx)).unwrap_or(u32::MAX)),
+            Setting::Auto => {
+                let all = Tokens(u32::try_from(capacity(inputs, n_ctx)).unwrap_or(u32::MAX));
+                caps.kv_window.map_or(all, |cap| all.min(cap))
+            }
         }),
         resident: match wish.resident_budget {
             None => Resident::Everything,
             Some(Setting::Exactly(budget)) => Resident::Exactly(budget),
-            Some(Setting::Auto) => Resident::Rest { floor: model.token_cycle() },
+            Some(Setting::Auto) => {
+                let cycle = model.token_cycle();
+                Resident::Rest { floor: caps.resident_budget.map_or(cycle, |cap| cycle.min(cap)) }
+            }
         },
         reserve: match (wish.mode, wish.reserve) {
             (Mode::Benchmark, _) => Reserve::Exactly(limits::BENCHMARK_RESERVE),

@@ -250,7 +250,10 @@ fn place_experts(inputs: Inputs<'_>, choice: &Choice, n_cached: u64, host: &mut 
     };
     let budget = match choice.resident {
         Resident::Everything | Resident::Exactly(_) => least,
-        Resident::Rest { .. } => host.headroom().unwrap_or_default().max(least).min(remaining),
+        Resident::Rest { .. } => {
+            let most = inputs.machine.caps.resident_budget.map_or(remaining, |cap| remaining.min(cap));
+            host.headroom().unwrap_or_default().max(least).min(most)
+        }
     };
     let line = host.bounds.map_or(0, |bounds| i128::from(bounds.line.0));
     let margin_bytes = line - i128::from(host.used().0) - i128::from(least.0);

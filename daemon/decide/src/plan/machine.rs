@@ -2,8 +2,9 @@
 
 use plimsoll_config::units::{Bytes, Millis};
 
+use super::caps::Caps;
 use crate::gpu::GpuProcess;
-use crate::measured::Learned;
+use crate::measured::Experience;
 use crate::zero_check::Culprit;
 
 /// What the machine has. The default is a machine of nothing: fill in what was read.
@@ -24,9 +25,11 @@ pub struct MachineReading {
     /// Which experts are used most, from earlier runs of this model.
     pub profile: Option<Profile>,
     /// What earlier starts of this model showed of its estimates.
-    pub learned: Option<Learned>,
+    pub experience: Option<Experience>,
     /// How fast memory was seen to vanish, and how fast we answer.
     pub reaction: Option<Reaction>,
+    /// What workers that ran out of memory have taught.
+    pub caps: Caps,
 }
 
 /// A program of somebody.

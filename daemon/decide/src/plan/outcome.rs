@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use plimsoll_config::config::KvType;
 use plimsoll_config::units::{Bytes, Tokens};
 
+use super::caps::CapLever;
 use super::offers::{Change, Offer};
 use super::wish::{Draft, Images, Mode};
 use crate::ledger::{AccountId, Ledger};
@@ -213,6 +214,15 @@ pub enum Refusal {
     ModesMixed {
         /// What was written.
         reserve: Bytes,
+    },
+    /// A worker ran out of memory with this knob over a bound, and a higher value is written. Nothing is lowered silently.
+    OverLearnedCap {
+        /// Which knob.
+        lever: CapLever,
+        /// What was written: bytes, tokens or layers.
+        written: u64,
+        /// The most that is allowed.
+        cap: u64,
     },
     /// An account would be over its line. It may fit later.
     DoesNotFit(Box<Shortage>),

@@ -5,7 +5,7 @@ use plimsoll_config::limits;
 use plimsoll_config::units::{Bytes, Tokens};
 use plimsoll_decide::ledger::reconcile::{Measured, reconcile};
 use plimsoll_decide::ledger::{AccountId, Basis, Entry, Object};
-use plimsoll_decide::measured::{Learned, Truth};
+use plimsoll_decide::measured::{Experience, Truth};
 use plimsoll_decide::plan::{MachineReading, ModelSizes, Plan, Wish};
 
 use crate::fixtures::{
@@ -30,8 +30,8 @@ fn start(truth: &mut Truth, plan: &Plan, held: &[(AccountId, Object, Bytes)]) {
 }
 
 fn with(machine: &MachineReading, truth: &Truth, model_hash: &str) -> MachineReading {
-    let learned = Learned { model_hash: model_hash.to_owned(), truth: truth.clone() };
-    MachineReading { learned: Some(learned), ..machine.clone() }
+    let experience = Experience { model_hash: model_hash.to_owned(), truth: truth.clone() };
+    MachineReading { experience: Some(experience), ..machine.clone() }
 }
 
 /// The estimates of both accounts, as a plan has them.

@@ -2,6 +2,7 @@
 
 mod fixtures;
 
+mod caps;
 mod dense;
 mod host;
 mod ladder;

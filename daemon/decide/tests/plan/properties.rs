@@ -277,7 +277,9 @@ fn left_to_us(change: &Change, wish: Wish, reserve: Setting<Bytes>) -> Wish {
 /// What an account lacks by a refusal; 0 where it fits.
 fn short(outcome: &Result<Plan, Refusal>, account: AccountId) -> Bytes {
     match outcome {
-        Ok(_) | Err(Refusal::KvTypeImpossible { .. } | Refusal::ModesMixed { .. }) => Bytes::ZERO,
+        Ok(_) | Err(Refusal::KvTypeImpossible { .. } | Refusal::ModesMixed { .. } | Refusal::OverLearnedCap { .. }) => {
+            Bytes::ZERO
+        }
         Err(Refusal::DoesNotFit(shortage)) => {
             shortage.shortfalls.iter().filter(|short| short.account == account).map(|short| short.bytes).sum()
         }
