@@ -61,7 +61,7 @@ pub enum Lever {
     KvCapacity,
     /// KV blocks held in VRAM beside their home in the host. Lower: attention streams more.
     KvWindow(Card),
-    /// Experts held in VRAM. Under one token cycle it hits nothing.
+    /// Experts held in VRAM, filled in profile order.
     ExpertCache(Card),
     /// Dense layers held in VRAM.
     GpuLayers(Card),

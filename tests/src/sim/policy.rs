@@ -25,7 +25,7 @@ pub struct Facts {
     pub kv_per_token: Bytes,
     /// All experts of the model; 0 for a dense one.
     pub experts: Bytes,
-    /// Expert bytes that one token uses; a cache below it hits nothing.
+    /// Expert bytes that one token uses.
     pub token_cycle: Bytes,
     /// Most requests that run at a time.
     pub max_sessions: u32,

@@ -153,6 +153,8 @@ pub struct Running {
     pub position: u32,
     /// Whether its prompt is still being worked on.
     pub in_prefill: bool,
+    /// Prompt tokens that are left: progress, for a hang shows in nothing else.
+    pub prefill_left: u32,
 }
 
 /// How a worker ended, with all that a daemon can find out.
