@@ -39,7 +39,16 @@ struct Arguments {
 }
 
 fn main() -> Result<()> {
-    let arguments = Arguments::parse();
+    match run(&Arguments::parse()) {
+        // Whoever reads has read enough.
+        Err(error) if error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe) => {
+            Ok(())
+        }
+        result => result,
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<()> {
     let policies = policies(arguments.policy.as_deref())?;
     let worlds: Result<Vec<World>, String> = match &arguments.world {
         Some(name) => World::load(name).map(|world| vec![world]),
@@ -59,7 +68,7 @@ fn main() -> Result<()> {
     let seeds = fleet.run();
     let lines = fleet.lines(&seeds);
     for (index, line) in lines.iter().enumerate() {
-        failures(&mut out, &fleet, line, index, &seeds, &arguments)?;
+        failures(&mut out, &fleet, line, index, &seeds, arguments)?;
     }
     if arguments.json {
         lines.iter().try_for_each(|line| writeln!(out, "{}", as_json(line)))?;

@@ -149,11 +149,9 @@ impl Run<'_> {
                 worker.pools[at].go(moving.to.max(kv_in_use).min(held), RETURN_BYTES_PER_MS);
             }
             true => {
-                let freed = (held - moving.to) * freed_permille / 1000 / SLAB * SLAB;
-                // The last part-slab goes when all is asked for.
-                let rest = held - moving.to - freed;
-                let freed = if rest < SLAB { held - moving.to } else { freed };
-                worker.pools[at].go(held - freed, RETURN_BYTES_PER_MS);
+                let promised = held - moving.to;
+                let slabs = (promised * freed_permille / 1000 + SLAB - 1) / SLAB;
+                worker.pools[at].go(held - promised.min(slabs * SLAB), RETURN_BYTES_PER_MS);
             }
             false => worker.pools[at].go(moving.to, speed),
         }

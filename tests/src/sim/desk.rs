@@ -1,7 +1,7 @@
 //! The queue and journal that the simulator's own policies share: first come, first served, suspects alone.
 
 use super::policy::{Facts, Order, Why};
-use super::sight::{Exit, Generation, Happening, Offer, RequestId, Sight};
+use super::sight::{Exit, Generation, Happening, Offer, RequestId, Running, Sight};
 use plimsoll_config::units::{Bytes, Millis};
 
 /// No progress for this long with requests in the worker is a hang.
@@ -20,7 +20,8 @@ struct Entry {
 #[derive(Debug, Clone, Default)]
 pub struct Desk {
     entries: Vec<Entry>,
-    progress: (u64, Millis),
+    /// What ran at the last look, and since when each has stood where it stands.
+    seen: Vec<(Running, Millis)>,
 }
 
 impl Desk {
@@ -111,14 +112,11 @@ impl Desk {
         }
     }
 
-    /// Whether the worker has made no progress for `limit`.
+    /// Whether a request in the worker has come no further for `limit`. They share the speed: one that stands means that all do.
     pub fn hangs(&mut self, now: Millis, sight: &Sight, limit: Millis) -> bool {
-        let progress = sight.running.iter().fold(sight.running.len() as u64, |sum, running| {
-            sum.wrapping_mul(31).wrapping_add(u64::from(running.position) + (u64::from(running.prefill_left) << 24))
-        });
-        if progress != self.progress.0 || sight.running.is_empty() {
-            self.progress = (progress, now);
-        }
-        now.since(self.progress.1) >= limit
+        let before = std::mem::take(&mut self.seen);
+        let since = |running: &Running| before.iter().find(|(other, _)| other == running).map_or(now, |(_, at)| *at);
+        self.seen = sight.running.iter().map(|running| (*running, since(running))).collect();
+        self.seen.iter().any(|(_, at)| now.since(*at) >= limit)
     }
 }

@@ -23,7 +23,7 @@ use plimsoll_config::units::{Bytes, Millis};
 pub const GRACE_MS: i64 = 15 * 60_000;
 
 /// Most events of a day: a policy that never lets time pass is a bug.
-const MAX_EVENTS: u64 = 200_000_000;
+const MAX_EVENTS: u64 = 20_000_000;
 
 /// A day that runs.
 pub struct Run<'a> {
@@ -234,7 +234,8 @@ impl<'a> Run<'a> {
         if let Some(worker) = &self.worker {
             next = next.min(worker.ms_to_next().map_or(i64::MAX, |ms| self.now_ms + ms));
             next = next.min(worker.ends_ms.unwrap_or(i64::MAX));
-            let waiting = worker.moves.iter().filter(|moving| !moving.begun);
+            // A hung worker hands nothing over any more.
+            let waiting = worker.moves.iter().filter(|moving| !moving.begun && !worker.hung);
             next = next.min(waiting.map(|moving| moving.begins_ms).min().unwrap_or(i64::MAX));
             next = next.min(self.bug_ms(worker));
         }

@@ -10,6 +10,7 @@ use crate::sim::lever::{Account, Lever, LeverFacts, Positions};
 use crate::sim::plan;
 use crate::sim::policy::{Facts, Order, Policy, Stop};
 use crate::sim::sight::{Generation, Happening, LeverAnswer, Sight, line_of};
+use crate::sim::story::gib;
 use plimsoll_config::units::{Bytes, Millis};
 
 /// Never nearer to a limit than this: jitter, and the page cache that work needs.
@@ -25,6 +26,8 @@ const KILL_MS: i64 = 900;
 const PEAK_MS: i64 = 60_000;
 /// A raise pays when it may stay so long.
 const STAY_MS: i64 = 300_000;
+/// A cut that could free no more than this is not worth a move.
+const LEAST_CUT: Bytes = Bytes::from_mib(64);
 /// A raise smaller than this is not worth its reads.
 const LEAST_RAISE: i64 = 192 * MIB;
 /// After a load the worker must be able to stay for so long.
@@ -211,11 +214,11 @@ impl<'a> Oracle<'a> {
         for facts in self.levers(account) {
             let turns = state.flight.is_none_or(|(lever, is_up)| is_up && lever == facts.lever);
             let held = self.held.get(facts.lever).max(self.knobs.get(facts.lever));
-            if !turns || held <= facts.floor {
+            if !turns || held.saturating_sub(facts.floor) <= LEAST_CUT {
                 continue;
             }
             let to = plan::lower(facts.lever, held, facts.floor, promise).min(self.knobs.get(facts.lever));
-            self.reason = format!("{account} would be {} over in time", super::super::story::gib(over));
+            self.reason = format!("{account} would be {} over in time", gib(over));
             self.order_move(facts.lever, to, false, worker, orders);
             return;
         }
@@ -249,7 +252,7 @@ impl<'a> Oracle<'a> {
             let step = missing.min(room);
             let is_whole = !matches!(facts.lever, Lever::Draft(_)) || step == missing;
             if step > 0 && (step >= LEAST_RAISE || step == missing) && is_whole {
-                self.reason = format!("{account} has {} for minutes", super::super::story::gib(room));
+                self.reason = format!("{account} has {} for minutes", gib(room));
                 self.order_move(facts.lever, Bytes((at + step) as u64), true, worker, orders);
                 return;
             }
@@ -369,6 +372,7 @@ impl Policy for Oracle<'_> {
         let mut orders = Vec::new();
         let now_ms = now.0 as i64;
         self.next_ms = now_ms + LOOK_MS;
+        self.reason.clear();
         self.desk.note(sight, &mut orders);
         self.note(now, sight);
         let Some(worker) = self.worker else {
