@@ -6,7 +6,7 @@
 //! Read in this order: [`lever`], [`sight`], [`policy`] (what a policy sees and orders), [`world`] (the files); [`curve`],
 //! [`draw`], [`day`], [`clients`] (what is drawn); [`pool`], [`worker`], [`physics`], [`memory`], [`sensors`] (what follows);
 //! [`run`] with `events` and `carry` (the loop); [`checker`], [`score`], [`story`] (what came of it); [`desk`], [`plan`],
-//! [`policies`] (who decides); [`fleet`] (many days).
+//! [`policies`] (who decides), [`script`] (for tests); [`fleet`] (many days).
 
 pub mod lever;
 pub mod policy;
@@ -35,5 +35,6 @@ pub mod story;
 pub mod desk;
 pub mod plan;
 pub mod policies;
+pub mod script;
 
 pub mod fleet;
