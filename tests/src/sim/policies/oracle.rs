@@ -28,6 +28,8 @@ const PEAK_MS: i64 = 60_000;
 const STAY_MS: i64 = 300_000;
 /// A cut that could free no more than this is not worth a move.
 const LEAST_CUT: Bytes = Bytes::from_mib(64);
+/// A cut takes so much more: while a ramp creeps on, each look would find a little over.
+const LUMP: [i64; 2] = [384 * MIB, 48 * MIB];
 /// A raise smaller than this is not worth its reads.
 const LEAST_RAISE: i64 = 192 * MIB;
 /// After a load the worker must be able to stay for so long.
@@ -210,7 +212,8 @@ impl<'a> Oracle<'a> {
             self.next_ms = self.next_ms.min(now.0 as i64 + 40);
             return;
         }
-        let promise = over * 1000 / self.day.freed_permille.max(1) + 2 * MIB;
+        let lump = if account == Account::Host { LUMP[0] } else { LUMP[1] };
+        let promise = (over + lump) * 1000 / self.day.freed_permille.max(1) + 2 * MIB;
         for facts in self.levers(account) {
             let turns = state.flight.is_none_or(|(lever, is_up)| is_up && lever == facts.lever);
             let held = self.held.get(facts.lever).max(self.knobs.get(facts.lever));
