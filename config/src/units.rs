@@ -67,6 +67,16 @@ impl Bytes {
         Bytes(self.0.saturating_mul(n))
     }
 
+    /// Up to the next whole multiple of `unit`.
+    pub fn rounded_up_to(self, unit: Bytes) -> Bytes {
+        Bytes(self.0.div_ceil(unit.0).saturating_mul(unit.0))
+    }
+
+    /// Down to a whole multiple of `unit`.
+    pub fn rounded_down_to(self, unit: Bytes) -> Bytes {
+        Bytes(self.0 / unit.0 * unit.0)
+    }
+
     /// Whole MiB, rounded up: what is missing.
     pub fn mib_rounded_up(self) -> u64 {
         self.0.div_ceil(MIB)

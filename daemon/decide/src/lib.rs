@@ -4,8 +4,8 @@
 //! lie, and what to do when it does not), [`render`] (both as text); [`gpu`] (what a driver says), [`identity`] (which
 //! processes are ours), [`zero_check`] (whether a card is empty before a start), [`release`] (whether it is empty after an
 //! end), [`calibration`] (what is healthy on this machine), [`measured`] (how wrong plans were); [`admission`] (who runs,
-//! waits or is refused), [`poison`] (whose step killed a worker), [`lifecycle`] (the worker's life). The daemon's loop calls them and carries out what they say;
-//! nothing else does.
+//! waits or is refused), [`poison`] (whose step killed a worker), [`lifecycle`] (the worker's life), [`governor`] (which lever
+//! moves before a line is reached). The daemon's loop calls them and carries out what they say; nothing else does.
 
 #![forbid(unsafe_code)]
 
@@ -22,6 +22,7 @@ pub mod calibration;
 pub mod measured;
 
 pub mod admission;
+pub mod governor;
 pub mod lifecycle;
 pub mod poison;
 

@@ -110,6 +110,13 @@ impl Lifecycle {
         &self.learned
     }
 
+    /// Levers of the living worker have moved: what a death would be learned from is where they stand, not where they began.
+    pub fn levers_moved(&mut self, ours: Caps) {
+        if let Some((_, at_start)) = &mut self.plan {
+            *at_start = ours;
+        }
+    }
+
     /// Workers started so far.
     pub fn n_spawns(&self) -> u64 {
         self.n_spawns
@@ -169,7 +176,7 @@ impl Lifecycle {
             State::Checking(Checking { refusal: None, .. }) | State::Starting(_) | State::Backoff { .. } => Gate::Hold,
             State::Draining(_) => Gate::Closed(ClosedReason::Draining),
             State::Stopping(stopping) => match &stopping.then {
-                Then::Restart | Then::Recover(_) => Gate::Hold,
+                Then::Restart | Then::Later | Then::Recover(_) => Gate::Hold,
                 Then::Rest => Gate::Closed(ClosedReason::Draining),
                 Then::Fail(failure) => not_ready(failure.retry_after(now)),
             },
@@ -179,7 +186,13 @@ impl Lifecycle {
                 Next::Fail(failure) => not_ready(failure.retry_after(now)),
             },
             State::Absent => not_ready(None),
-            State::Checking(Checking { refusal: Some(_), .. }) => not_ready(Some(limits::NOT_READY_RETRY_AFTER)),
+            // Who had a worker, or comes soon after, waits for room as long as the parked requests do.
+            State::Checking(Checking { refusal: Some(_), patience: Patience::Spent, .. }) => {
+                not_ready(Some(limits::NOT_READY_RETRY_AFTER))
+            }
+            State::Checking(Checking { refusal: Some(_), patience: Patience::Full | Patience::Until(_), .. }) => {
+                if self.last_served.is_some() { Gate::Hold } else { not_ready(Some(limits::NOT_READY_RETRY_AFTER)) }
+            }
             State::Failed(failure) => not_ready(failure.retry_after(now)),
         }
     }
@@ -196,7 +209,7 @@ impl Lifecycle {
             State::Draining(_) => "draining: running answers may end, no new request is taken".to_owned(),
             State::Stopping(stopping) => match &stopping.then {
                 Then::Rest => "stopping".to_owned(),
-                Then::Restart => "stopping, to start again".to_owned(),
+                Then::Restart | Then::Later => "stopping, to start again".to_owned(),
                 Then::Recover(loss) => format!("ending a lost worker: it {}", loss.first_sight()),
                 Then::Fail(failure) => failure.to_string(),
             },

@@ -321,17 +321,17 @@ fn a_refused_plan_is_looked_at_again_and_parked_requests_wait_for_a_while() {
     let refuse = |story: &mut Story| story.tell(Event::CheckRefused { why: "short by 5 MiB".to_owned() });
     let began = story.now;
     let mut failed_at = None;
-    for _ in 0..30 {
+    let retry_after = Some(limits::NOT_READY_RETRY_AFTER);
+    let closed = Gate::Closed(ClosedReason::NotReady { why: "short by 5 MiB".to_owned(), retry_after });
+    for _ in 0..130 {
         assert_eq!(refuse(&mut story), []);
         assert_eq!(story.life.sentence(), "short by 5 MiB");
-        let retry_after = Some(limits::NOT_READY_RETRY_AFTER);
-        assert_eq!(
-            story.life.gate(story.now),
-            Gate::Closed(ClosedReason::NotReady { why: "short by 5 MiB".to_owned(), retry_after })
-        );
+        let gate = || if failed_at.is_none() { Gate::Hold } else { closed.clone() };
+        assert_eq!(story.life.gate(story.now), gate(), "who comes now waits as long as the parked ones do");
         let mut actions = story.sleep();
         assert_eq!(actions.pop(), Some(look()));
-        assert_ne!(story.life.gate(story.now), Gate::Hold, "no flicker while it looks again");
+        let gate = if actions.is_empty() { gate() } else { closed.clone() };
+        assert_eq!(story.life.gate(story.now), gate, "no flicker while it looks again");
         if let Some(action) = actions.pop() {
             let end = RequestsEnd::NotReady { why: "short by 5 MiB".to_owned(), retry_after };
             assert_eq!((action, failed_at), (Action::FailRequests(end), None));

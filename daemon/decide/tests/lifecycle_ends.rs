@@ -188,13 +188,13 @@ fn a_failure_is_told_while_memory_is_awaited_and_can_be_overruled() {
 #[test]
 fn a_restart_keeps_the_answers() {
     let mut story = Story::ready();
-    assert_eq!(story.tell(Event::RestartAsked), [Action::ParkRequests, Action::SendStop]);
+    assert_eq!(story.tell(Event::RestartAsked { at_once: false }), [Action::ParkRequests, Action::SendStop]);
     assert_eq!(story.life.gate(story.now), Gate::Hold);
     assert_eq!(story.ends(Exit::Code(0)), [look()]);
     story.become_ready();
     assert_eq!((story.deaths.len(), story.life.last_death()), (0, None));
     let mut story = Story::starting();
-    assert_eq!(story.tell(Event::RestartAsked), [Action::SendStop]);
+    assert_eq!(story.tell(Event::RestartAsked { at_once: false }), [Action::SendStop]);
     assert_eq!(story.ends(Exit::Code(0)), [look()]);
     for mut story in [Story::new(), {
         let mut story = Story::ready();
@@ -202,7 +202,7 @@ fn a_restart_keeps_the_answers() {
         story
     }] {
         let before = story.life.clone();
-        assert_eq!((story.tell(Event::RestartAsked), story.life), (vec![], before));
+        assert_eq!((story.tell(Event::RestartAsked { at_once: false }), story.life), (vec![], before));
     }
 }
 
@@ -399,7 +399,7 @@ fn a_plan_that_never_came_up_falls_back_once_to_the_one_that_served() {
         story.worker(WorkerEvent::LoadFailed { class: ErrorClass::MayPass, why: why() });
         story.ends(Exit::Code(3))
     };
-    story.tell(Event::RestartAsked);
+    story.tell(Event::RestartAsked { at_once: false });
     story.ends(Exit::Code(0));
     assert_eq!(fails(&mut story, 2).first(), Some(&fallback), "without a pause");
     // It does not come up either: as usual from here on.
@@ -412,7 +412,7 @@ fn a_plan_that_never_came_up_falls_back_once_to_the_one_that_served() {
     // Once it has served there is another try.
     story.plan = PlanId(1);
     story.become_ready();
-    story.tell(Event::RestartAsked);
+    story.tell(Event::RestartAsked { at_once: false });
     story.ends(Exit::Code(0));
     assert_eq!(fails(&mut story, 2), [fallback]);
 }
@@ -440,7 +440,7 @@ fn there_is_no_fallback_to_the_same_plan_nor_for_one_that_served_nor_to_one_that
 #[test]
 fn a_new_plan_that_runs_out_at_once_with_nothing_to_lower_falls_back() {
     let mut story = Story::ready();
-    story.tell(Event::RestartAsked);
+    story.tell(Event::RestartAsked { at_once: false });
     story.ends(Exit::Code(0));
     (story.plan, story.ours) = (PlanId(2), Caps::default());
     story.passes();

@@ -73,7 +73,7 @@ fn any_op() -> impl Strategy<Value = Op> {
         4 => Just(Op::Tell(Event::StartAsked)),
         1 => Just(Op::Tell(Event::StopAsked)),
         1 => Just(Op::Tell(Event::Drained)),
-        1 => Just(Op::Tell(Event::RestartAsked)),
+        1 => any::<bool>().prop_map(|at_once| Op::Tell(Event::RestartAsked { at_once })),
         6 => (0..4u64).prop_map(|plan| Op::Passes { plan }),
         6 => any::<bool>().prop_map(|is_back| Op::Release { is_back }),
         2 => Just(Op::Tell(Event::CheckRefused { why: why() })),
@@ -95,6 +95,8 @@ struct World {
     process: Option<(Generation, bool)>,
     term_sent_at: Option<Millis>,
     kill_sent: bool,
+    /// The step that is taken may kill at once: the machine can't wait.
+    is_pressing: bool,
     /// Nothing may be started: a stop was asked for, and no start after it.
     is_stopped: bool,
     /// Requests may be in: the gate let some in, and nothing ended them since.
@@ -126,6 +128,7 @@ impl World {
             process: None,
             term_sent_at: None,
             kill_sent: false,
+            is_pressing: false,
             is_stopped: true,
             may_have_requests: false,
             spawned_at: VecDeque::new(),
@@ -229,6 +232,7 @@ impl World {
         let was_draining = self.life.state().name() == "draining";
         let steps_before = self.life.learned().steps.clone();
         self.learned_is_stored = false;
+        self.is_pressing = matches!(event, Event::RestartAsked { at_once: true });
         match &event {
             Event::StartAsked => {
                 self.is_stopped = false;
@@ -244,7 +248,7 @@ impl World {
             Event::StopAsked | Event::DrainAsked { .. } => self.is_stopped = true,
             Event::Drained if was_draining => self.may_have_requests = false,
             Event::Drained
-            | Event::RestartAsked
+            | Event::RestartAsked { .. }
             | Event::CheckPassed { .. }
             | Event::CheckRefused { .. }
             | Event::CheckFailed { .. }
@@ -307,7 +311,8 @@ impl World {
             Action::SignalKill => {
                 let since_term = self.term_sent_at.map(|at| self.now.since(at));
                 prop_assert!(exists && !self.kill_sent);
-                prop_assert!(since_term.is_some_and(|span| span >= limits::TERM_GRACE), "killed after {since_term:?}");
+                let had_time = since_term.is_some_and(|span| span >= limits::TERM_GRACE);
+                prop_assert!(had_time || self.is_pressing, "killed after {:?}", since_term);
                 self.kill_sent = true;
             }
             Action::ParkRequests => prop_assert!(!self.is_stopped),

@@ -17,7 +17,7 @@ impl Lifecycle {
                 self.forgive();
                 self.look(None)
             }
-            Event::RestartAsked
+            Event::RestartAsked { .. }
             | Event::Released { .. }
             | Event::ReleaseTimedOut { .. }
             | Event::DrainAsked { .. }
@@ -48,7 +48,7 @@ impl Lifecycle {
             (Event::Tick, CheckPhase::Pausing { until }) if now >= until => self.look_again(now, checking),
             (Event::StartAsked | Event::Tick, CheckPhase::Looking | CheckPhase::Pausing { .. })
             | (
-                Event::RestartAsked
+                Event::RestartAsked { .. }
                 | Event::Drained
                 | Event::Worker { .. }
                 | Event::Released { .. }
@@ -64,7 +64,7 @@ impl Lifecycle {
             Event::Tick if now >= until => self.look(None),
             Event::StopAsked | Event::DrainAsked { .. } => rest(),
             Event::Tick
-            | Event::RestartAsked
+            | Event::RestartAsked { .. }
             | Event::Released { .. }
             | Event::ReleaseTimedOut { .. }
             | Event::Drained
@@ -84,7 +84,7 @@ impl Lifecycle {
                 self.look(None)
             }
             Event::StopAsked | Event::DrainAsked { .. } => stay(State::Absent),
-            Event::RestartAsked
+            Event::RestartAsked { .. }
             | Event::Released { .. }
             | Event::ReleaseTimedOut { .. }
             | Event::Drained

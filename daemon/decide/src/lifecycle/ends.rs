@@ -35,6 +35,7 @@ impl Lifecycle {
         match stopping.then {
             Then::Rest => (Next::Rest, self.learn(now, &on_request.class(exit, traces, asked(Asked::ToEnd)))),
             Then::Restart => (Next::Restart, self.learn(now, &on_request.class(exit, traces, asked(Asked::ToEnd)))),
+            Then::Later => (later(now), self.learn(now, &on_request.class(exit, traces, asked(Asked::ToEnd)))),
             Then::Recover(loss) => self.died(now, loss.class(exit, traces, asked(Asked::No)), loss.had_served),
             Then::Fail(failure) => (Next::Fail(failure), Vec::new()),
         }
@@ -116,7 +117,7 @@ impl Lifecycle {
             }
             Event::Released { .. }
             | Event::ReleaseTimedOut { .. }
-            | Event::RestartAsked
+            | Event::RestartAsked { .. }
             | Event::Drained
             | Event::CheckPassed { .. }
             | Event::CheckRefused { .. }
@@ -143,6 +144,11 @@ impl Lifecycle {
         self.exhausted.clear();
         self.fell_back = false;
     }
+}
+
+/// A pause after a start that was given up: no loop without one.
+pub(super) fn later(now: Millis) -> Next {
+    Next::Pause { until: now.saturating_add(limits::RECHECK_PAUSE) }
 }
 
 /// Waits for what a worker held whose process is gone. Before anything else is decided: a plan that is made while memory is

@@ -19,8 +19,11 @@ pub struct PlanId(pub u64);
 pub enum Event {
     /// Somebody wants a worker: the daemon's start, or a person. Ends a pause, and calls off a drain.
     StartAsked,
-    /// A serving worker is to be replaced by one on a new plan; its answers go on there.
-    RestartAsked,
+    /// A worker is to be replaced by one on a new plan; its answers go on there.
+    RestartAsked {
+        /// The machine can't wait until it has ended by itself: it is killed.
+        at_once: bool,
+    },
     /// Let the running answers end, then stop; whoever is still running at `deadline` is failed.
     DrainAsked {
         /// A point in time.

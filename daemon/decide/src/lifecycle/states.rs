@@ -233,6 +233,8 @@ pub enum Then {
     Rest,
     /// The next one at once: it was asked for.
     Restart,
+    /// The next one after a pause: the machine had no room for this one while it loaded, and won't have at once.
+    Later,
     /// This one was lost: its end tells what comes next.
     Recover(Loss),
     /// Nothing until somebody asks: the next one would fail in the same way.

@@ -5,7 +5,7 @@ use plimsoll_config::units::Millis;
 
 use super::Lifecycle;
 use super::death::{DeathClass, Hang, LastWord};
-use super::ends::release;
+use super::ends::{later, release};
 use super::event::{Action, ErrorClass, Event, Generation, WorkerEvent};
 use super::reason::{Failure, RequestsEnd};
 use super::states::{Draining, Loss, Next, Ready, StartPhase, Starting, State, StopPhase, Stopping, Then};
@@ -22,7 +22,10 @@ impl Lifecycle {
                 actions.insert(0, Action::FailRequests(RequestsEnd::Stopped));
                 (state, actions)
             }
-            Event::RestartAsked => end_start(now, &starting, Then::Restart),
+            Event::RestartAsked { at_once: true } if starting.phase != StartPhase::Spawning => {
+                kill(starting.generation, Then::Later)
+            }
+            Event::RestartAsked { .. } => end_start(now, &starting, Then::Later),
             Event::Tick => match overdue(now, &starting) {
                 Some(hang) => end_start(now, &starting, Then::Recover(hung(hang, false))),
                 None => stay(State::Starting(starting)),
@@ -96,9 +99,13 @@ impl Lifecycle {
                 self.leave_ready(now, &ready);
                 stop(now, generation, RequestsEnd::Stopped)
             }
-            Event::RestartAsked => {
+            Event::RestartAsked { at_once } => {
                 self.leave_ready(now, &ready);
-                (await_end(now, generation, Then::Restart), vec![Action::ParkRequests, Action::SendStop])
+                let (state, end) = match at_once {
+                    true => kill(generation, Then::Restart),
+                    false => (await_end(now, generation, Then::Restart), vec![Action::SendStop]),
+                };
+                (state, [vec![Action::ParkRequests], end].concat())
             }
             Event::Tick if now >= ready.silent_until => {
                 self.leave_ready(now, &ready);
@@ -174,7 +181,7 @@ impl Lifecycle {
             // A second order to drain sets the deadline anew.
             Event::DrainAsked { deadline } => stay(State::Draining(Draining { deadline, ..draining })),
             Event::Tick
-            | Event::RestartAsked
+            | Event::RestartAsked { .. }
             | Event::Released { .. }
             | Event::ReleaseTimedOut { .. }
             | Event::CheckPassed { .. }
@@ -192,13 +199,18 @@ impl Lifecycle {
             }
             Event::StartAsked => {
                 let then = match stopping.then {
-                    Then::Rest | Then::Restart | Then::Fail(_) => Then::Restart,
+                    Then::Rest | Then::Restart | Then::Later | Then::Fail(_) => Then::Restart,
                     Then::Recover(loss) => Then::Recover(loss), // another one comes, after the pause that it earned
                 };
                 stay(State::Stopping(Stopping { then, ..stopping }))
             }
             Event::Tick => harder(now, stopping),
-            Event::RestartAsked
+            Event::RestartAsked { at_once: true }
+                if matches!(stopping.phase, StopPhase::StopSent { .. } | StopPhase::TermSent { .. }) =>
+            {
+                kill(stopping.generation, stopping.then)
+            }
+            Event::RestartAsked { .. }
             | Event::Released { .. }
             | Event::ReleaseTimedOut { .. }
             | Event::Drained
@@ -223,6 +235,7 @@ impl Lifecycle {
                 let (next, mut actions) = match stopping.then {
                     Then::Rest => (Next::Rest, Vec::new()),
                     Then::Restart => (Next::Restart, Vec::new()),
+                    Then::Later => (later(now), Vec::new()),
                     Then::Recover(_) => self.died(now, DeathClass::SpawnFailed { why }, false),
                     Then::Fail(failure) => (Next::Fail(failure), Vec::new()),
                 };
@@ -236,7 +249,7 @@ impl Lifecycle {
                     Then::Recover(loss) => {
                         Then::Recover(Loss { last_word: Some(LastWord::Exhausted { account, why }), ..loss })
                     }
-                    Then::Rest | Then::Restart | Then::Fail(_) => stopping.then,
+                    Then::Rest | Then::Restart | Then::Later | Then::Fail(_) => stopping.then,
                 };
                 stay(State::Stopping(Stopping { then, ..stopping }))
             }
@@ -323,6 +336,11 @@ fn terminate(now: Millis, generation: Generation, then: Then) -> State {
     State::Stopping(Stopping { generation, phase, then })
 }
 
+/// Waits for a worker that gets SIGKILL.
+fn kill(generation: Generation, then: Then) -> Step {
+    (State::Stopping(Stopping { generation, phase: StopPhase::KillSent, then }), vec![Action::SignalKill])
+}
+
 /// Ends a worker that does not serve yet. One whose process is still being made can't be told: it gets SIGTERM as soon
 /// as it exists. A loader that is hung reads no frames: SIGTERM at once.
 fn end_start(now: Millis, starting: &Starting, then: Then) -> Step {
@@ -334,9 +352,10 @@ fn end_start(now: Millis, starting: &Starting, then: Then) -> Step {
         (StartPhase::AwaitingHello | StartPhase::Loading { .. }, Then::Recover(_)) => {
             (terminate(now, generation, then), vec![Action::SignalTerm])
         }
-        (StartPhase::AwaitingHello | StartPhase::Loading { .. }, Then::Rest | Then::Restart | Then::Fail(_)) => {
-            (await_end(now, generation, then), vec![Action::SendStop])
-        }
+        (
+            StartPhase::AwaitingHello | StartPhase::Loading { .. },
+            Then::Rest | Then::Restart | Then::Later | Then::Fail(_),
+        ) => (await_end(now, generation, then), vec![Action::SendStop]),
     }
 }
 
@@ -374,9 +393,7 @@ fn harder(now: Millis, stopping: Stopping) -> Step {
         StopPhase::StopSent { until } if now >= until => {
             (terminate(now, stopping.generation, stopping.then), vec![Action::SignalTerm])
         }
-        StopPhase::TermSent { until } if now >= until => {
-            (State::Stopping(Stopping { phase: StopPhase::KillSent, ..stopping }), vec![Action::SignalKill])
-        }
+        StopPhase::TermSent { until } if now >= until => kill(stopping.generation, stopping.then),
         StopPhase::AwaitingSpawn | StopPhase::StopSent { .. } | StopPhase::TermSent { .. } | StopPhase::KillSent => {
             stay(State::Stopping(stopping))
         }

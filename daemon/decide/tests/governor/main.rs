@@ -1,0 +1,7 @@
+//! The governor against a small machine.
+
+mod bench;
+mod pressure;
+mod properties;
+mod recovery;
+mod words;
