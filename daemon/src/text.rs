@@ -52,9 +52,15 @@ impl Text {
         Ok(Self { tokenizer, template })
     }
 
-    /// Whether the model brings no chat template of its own.
-    pub(crate) fn has_fallback_template(&self) -> bool {
-        self.template.is_fallback()
+    /// What a person is told of a model that brings no chat template of its own.
+    pub(crate) fn template_note(&self) -> Option<String> {
+        let used = match self.template.fallback_name() {
+            Some(name) => format!("chats are written as {name}, which its vocabulary has"),
+            None => {
+                "its vocabulary has no turns that are known, so chats are refused; /v1/completions works".to_owned()
+            }
+        };
+        self.template.is_fallback().then(|| format!("the model brings no chat template: {used}"))
     }
 
     /// The prompt of a chat, ready for the model's answer.

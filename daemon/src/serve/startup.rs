@@ -49,10 +49,8 @@ pub(super) fn build(args: &ServeArgs) -> Result<House, SetupError> {
     say(format_args!("model    {}", model.title));
     let source = args.config.as_ref().map_or("built-in defaults".into(), |path| path.display().to_string());
     say(format_args!("plimsoll {} · config: {source}", env!("CARGO_PKG_VERSION")));
-    if model.text.has_fallback_template() {
-        say(
-            "         note: the model brings no chat template; chats use the turns its vocabulary has, or are refused if it has none",
-        );
+    if let Some(note) = model.text.template_note() {
+        say(format_args!("         note: {note}"));
     }
     let planner = Arc::new(Planner::new(&config, model.sizes, path.display().to_string()));
     say(format_args!("gpu      not used: this build has a cpu backend · {} threads", planner.n_threads()));
