@@ -20,7 +20,7 @@ use super::sight::{Exit, Generation, Happening, LeverAnswer, RequestId, Sight};
 use plimsoll_config::units::{Bytes, Millis};
 
 /// After this long without a newer reading the next downward move may come all the same.
-pub const READ_TIMEOUT: Millis = Millis(2_000);
+pub const READ_TIMEOUT: Millis = Millis(1_000);
 /// Least quiet time before an upward move.
 pub const QUIET: Millis = Millis(120_000);
 /// Oldest reading that an upward move or a start may use.

@@ -61,7 +61,7 @@ pub struct Line {
     pub tokens_vs_oracle_mean: f64,
     /// The 5th of a hundred.
     pub tokens_vs_oracle_p5: f64,
-    /// Seeds on which a rule was broken.
+    /// Seeds on which a rule was broken, or a policy that promises discipline died where the oracle did not.
     pub failing_seeds: Vec<u64>,
     /// The seed with the smallest share, and the share.
     pub worst: (u64, f64),
@@ -111,10 +111,21 @@ impl Fleet {
     #[must_use]
     pub fn seed(&self, seed: u64) -> SeedScores {
         let day = self.day(seed);
-        let play = |named: &Named| Run::new(&day, (named.make)(&day), false).play();
-        let oracle = play(&ORACLE);
-        let mut score = |named: &Named| if named.name == ORACLE.name { oracle.clone() } else { play(named) };
-        let scores = self.policies.iter().map(&mut score).collect();
+        let oracle = Run::new(&day, (ORACLE.make)(&day), false).play();
+        let score = |named: &Named| {
+            if named.name == ORACLE.name {
+                return oracle.clone();
+            }
+            let policy = (named.make)(&day);
+            let is_disciplined = policy.promises().discipline;
+            let mut score = Run::new(&day, policy, false).play();
+            if is_disciplined && oracle.oom() == 0 && score.oom() > 0 {
+                let n_deaths = score.oom();
+                score.violations.push(format!("{n_deaths} deaths for want of memory, where the oracle has none"));
+            }
+            score
+        };
+        let scores = self.policies.iter().map(score).collect();
         SeedScores { seed, world: day.world.name.clone(), oracle, scores }
     }
 

@@ -9,6 +9,7 @@
 //! [`policies`] (who decides), [`script`] (for tests); [`fleet`] (many days).
 
 pub mod lever;
+pub mod ours;
 pub mod policy;
 pub mod sight;
 pub mod world;

@@ -146,7 +146,7 @@ impl<'a> Run<'a> {
         let now = Millis(self.now_ms as u64);
         let orders = self.policy.step(now, &self.sight);
         self.checker.look(now, &self.sight, &orders, &self.requests);
-        if self.story.is_wanted() && !orders.is_empty() {
+        if self.story.is_wanted() {
             let reason = self.policy.reason();
             if !reason.is_empty() {
                 self.tell(|| format!("policy: {reason}"));
