@@ -193,9 +193,23 @@ fn a_restart_keeps_the_answers() {
     assert_eq!(story.ends(Exit::Code(0)), [look()]);
     story.become_ready();
     assert_eq!((story.deaths.len(), story.life.last_death()), (0, None));
-    let mut story = Story::starting();
-    assert_eq!(story.tell(Event::RestartAsked { at_once: false }), [Action::SendStop]);
-    assert_eq!(story.ends(Exit::Code(0)), [look()]);
+    // A load that is given up: the machine had no room, and the next try comes after a pause.
+    for (at_once, end) in [(false, Action::SendStop), (true, Action::SignalKill)] {
+        let mut story = Story::starting();
+        assert_eq!(story.tell(Event::RestartAsked { at_once }), [end]);
+        assert_eq!(story.ends(Exit::Signal(9)), []);
+        let ended = story.now;
+        assert_eq!(story.sleep(), [look()]);
+        assert_eq!(story.now.since(ended), limits::RECHECK_PAUSE);
+    }
+    let mut story = Story::ready();
+    assert_eq!(story.tell(Event::RestartAsked { at_once: true }), [Action::ParkRequests, Action::SignalKill]);
+    assert_eq!(story.ends(Exit::Signal(9)), [look()]);
+    assert_eq!(story.life.last_death(), None, "our own kill is no death");
+    let mut story = Story::ready();
+    story.tell(Event::RestartAsked { at_once: false });
+    assert_eq!(story.tell(Event::RestartAsked { at_once: true }), [Action::SignalKill], "it took too long");
+    assert_eq!(story.tell(Event::RestartAsked { at_once: true }), []);
     for mut story in [Story::new(), {
         let mut story = Story::ready();
         story.tell(Event::StopAsked);
