@@ -29,7 +29,7 @@ use plimsoll_config::limits;
 use plimsoll_config::units::{Bytes, Millis};
 
 use crate::ledger::AccountId;
-use desk::Desk;
+use desk::{Desk, Worker};
 use gauge::{Reading, signed};
 use watch::Watch;
 
@@ -74,7 +74,9 @@ pub enum Input {
     Answered(Answer),
     /// A request is about to run its prompt. Ask again with each sample until the answer is [`Start::Go`].
     RequestStarts,
-    /// A worker serves.
+    /// A worker was started, and loads.
+    WorkerStarted,
+    /// It serves.
     WorkerReady,
     /// It is gone, with all that it held.
     WorkerGone,
@@ -133,7 +135,6 @@ pub struct Governor {
     desk: Desk,
     /// Host memory first, then the cards in the order in which they were seen.
     watches: Vec<Watch>,
-    is_serving: bool,
     /// Since when a request has been waiting for bytes of a card.
     request_since: Option<Millis>,
 }
@@ -141,7 +142,7 @@ pub struct Governor {
 impl Governor {
     /// Watches nothing yet: accounts come with their first readings.
     pub fn new(settings: Settings) -> Governor {
-        Governor { desk: Desk::new(settings), watches: Vec::new(), is_serving: false, request_since: None }
+        Governor { desk: Desk::new(settings), watches: Vec::new(), request_since: None }
     }
 
     /// Takes other settings: a new plan reads other bytes from the file.
@@ -160,8 +161,9 @@ impl Governor {
             Input::Sample(sample) => self.take(sample),
             Input::Answered(answer) => self.watches.iter_mut().for_each(|watch| watch.answered(now, answer)),
             Input::RequestStarts => {}
-            Input::WorkerReady => self.restart(now, true),
-            Input::WorkerGone => self.restart(now, false),
+            Input::WorkerStarted => self.restart(now, Worker::Loads),
+            Input::WorkerReady => self.restart(now, Worker::Serves),
+            Input::WorkerGone => self.restart(now, Worker::Gone),
         }
         self.desk.is_request_starting = matches!(input, Input::RequestStarts);
         for watch in &mut self.watches {
@@ -197,7 +199,8 @@ impl Governor {
     fn take(&mut self, sample: &Sample) {
         let worker = sample.worker.as_ref().map(|worker| &worker.value);
         self.desk.levers.clear();
-        self.desk.levers.extend(worker.into_iter().filter(|_| self.is_serving).flat_map(|worker| &worker.levers));
+        let serves = self.desk.worker == Worker::Serves;
+        self.desk.levers.extend(worker.into_iter().filter(|_| serves).flat_map(|worker| &worker.levers));
         if let Some(host) = &sample.host {
             let to_load = worker.map_or(Bytes::ZERO, |worker| worker.to_load(AccountId::Host));
             let HostReading { free, room, .. } = host.value;
@@ -236,13 +239,13 @@ impl Governor {
         &mut self.watches[at]
     }
 
-    fn restart(&mut self, now: Millis, is_serving: bool) {
-        self.is_serving = is_serving;
+    fn restart(&mut self, now: Millis, worker: Worker) {
+        self.desk.worker = worker;
         self.desk.levers.clear();
         self.desk.stop = None;
         self.desk.is_paused = false;
         self.request_since = None;
-        self.watches.iter_mut().for_each(|watch| watch.restart(now, is_serving));
+        self.watches.iter_mut().for_each(|watch| watch.restart(now, worker));
     }
 
     /// Whether a request may run now: not while its card is under the line and bytes can still come back, for a while; and

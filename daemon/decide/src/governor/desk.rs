@@ -13,10 +13,22 @@ use super::watch::Watch;
 use super::{Mode, Order, Output, Settings};
 use crate::ledger::AccountId;
 
+/// What there is to be governed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Worker {
+    /// Nothing.
+    Gone,
+    /// One that fills memory, and has no lever yet.
+    Loads,
+    /// One with levers.
+    Serves,
+}
+
 /// The shared part of the governor's state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Desk {
     pub(super) settings: Settings,
+    pub(super) worker: Worker,
     pub(super) levers: Vec<LeverReading>,
     pub(super) trust: Trust,
     pub(super) is_request_starting: bool,
@@ -33,6 +45,7 @@ impl Desk {
     pub(super) fn new(settings: Settings) -> Desk {
         Desk {
             settings,
+            worker: Worker::Gone,
             levers: Vec::new(),
             trust: Trust::default(),
             is_request_starting: false,
@@ -53,14 +66,14 @@ impl Desk {
         MoveId(self.n_moves)
     }
 
-    /// Whether there is no worker that could be told to move a lever.
+    /// Whether the worker is one that can't be told to move a lever yet.
     pub(super) fn is_loading(&self) -> bool {
-        self.levers.is_empty()
+        self.worker == Worker::Loads
     }
 
     /// Whether anything may be done.
     pub(super) fn may_act(&self) -> bool {
-        self.settings.mode == Mode::Act && !self.is_stopping()
+        self.settings.mode == Mode::Act && self.worker != Worker::Gone && !self.is_stopping()
     }
 
     /// Whether the worker was told to end.

@@ -16,7 +16,7 @@ mod raise;
 
 use plimsoll_config::units::Millis;
 
-use super::desk::Desk;
+use super::desk::{Desk, Worker};
 use super::gauge::{Gauge, signed};
 use super::lever::{Kind, Urgency};
 use super::quiet::Quiet;
@@ -99,13 +99,13 @@ impl Watch {
         };
     }
 
-    /// A worker came (`levers` below home wait for quiet) or went.
-    pub(super) fn restart(&mut self, now: Millis, is_there: bool) {
+    /// A worker came (levers below home wait for quiet) or went.
+    pub(super) fn restart(&mut self, now: Millis, worker: Worker) {
         self.gauge.restart();
         self.is_exhausted = false;
-        self.phase = match is_there {
-            true => Phase::Low { until: now.saturating_add(self.quiet.span(now)) },
-            false => Phase::Home,
+        self.phase = match worker {
+            Worker::Serves => Phase::Low { until: now.saturating_add(self.quiet.span(now)) },
+            Worker::Gone | Worker::Loads => Phase::Home,
         };
     }
 

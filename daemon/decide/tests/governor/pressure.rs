@@ -94,6 +94,7 @@ fn while_it_loads_only_the_end_of_the_worker_can_help() {
     let mut governor = Governor::new(settings(Mode::Act));
     let mut bench = Bench::new(Mode::Act);
     bench.levers = vec![lever(Lever::ResidentBudget, AccountId::Host, Bytes::ZERO, Bytes::ZERO)];
+    governor.step(Millis(0), &Input::WorkerStarted);
     let mut restarted = None;
     for second in 0..40 {
         // 40 GiB still to be loaded, 62 in all, and others take one more each second.
@@ -110,6 +111,27 @@ fn while_it_loads_only_the_end_of_the_worker_can_help() {
         }
     }
     assert!(restarted.is_some_and(|second| (10..14).contains(&second)), "{restarted:?}");
+}
+
+#[test]
+fn nobody_is_stopped_where_nobody_is() {
+    let mut bench = Bench::new(Mode::Act);
+    bench.run(1_000);
+    let out = bench.governor.step(bench.now, &Input::WorkerGone);
+    assert!(out.orders.is_empty());
+    bench.manners = Manners { blind: Some((0, 120_000)), ..Manners::default() };
+    bench.run(60_000);
+    assert!(bench.orders.is_empty(), "{}", bench.story());
+    // And the next worker is watched from its first byte on.
+    let fresh = bench.fresh();
+    bench.governor.step(bench.now, &Input::Sample(fresh));
+    bench.now = Millis(bench.now.0 + 200);
+    bench.governor.step(bench.now, &Input::WorkerStarted);
+    let mut sample = bench.fresh();
+    let worker = WorkerReading { levers: Vec::new(), to_load: vec![(AccountId::Host, gib(70))], work: Vec::new() };
+    sample.worker = Some(Timed { at: bench.now, value: worker });
+    let out = bench.governor.step(bench.now, &Input::Sample(sample));
+    assert_eq!(out.orders, [Order::Restart { at_once: false }]);
 }
 
 #[test]

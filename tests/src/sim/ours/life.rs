@@ -115,6 +115,7 @@ impl Ours {
     pub(super) fn spawned(&mut self, now: Millis, sight: &Sight, worker: SimGeneration, orders: &mut Vec<Order>) {
         self.worker = Some(worker);
         self.cards_before = self.cards(sight);
+        self.govern(now, &Input::WorkerStarted, orders);
         self.tell(now, sight, WorkerEvent::Spawned, orders);
         self.tell(now, sight, WorkerEvent::Hello, orders);
     }

@@ -5,7 +5,7 @@ use plimsoll_config::units::{Bytes, Millis};
 
 use super::flight::Wanted;
 use super::{Phase, Watch};
-use crate::governor::desk::Desk;
+use crate::governor::desk::{Desk, Worker};
 use crate::governor::gauge::{signed, unsigned};
 use crate::governor::lever::{Kind, LADDER, Lever, LeverReading, Urgency};
 use crate::governor::note::{Note, Why};
@@ -34,7 +34,7 @@ impl Watch {
             None => self.rung(alarm.rule.urgency, desk),
         };
         let Some(reading) = reading.copied() else {
-            if alarm.rule.urgency == Urgency::Now && !desk.is_loading() {
+            if alarm.rule.urgency == Urgency::Now && desk.worker == Worker::Serves {
                 self.exhausted(now, alarm, desk, out);
             }
             return;
@@ -92,7 +92,8 @@ impl Watch {
         // A full card kills only who allocates: a worker that loads, or a request's start, which is asked for.
         let is_deadly = self.kind == Kind::Host || desk.is_loading();
         let is_sinking = is_deadly && self.gauge.is_sinking(now, limits::STOP_LEAD);
-        if is_helpless && is_sinking && desk.settings.mode == Mode::Act {
+        let is_there = desk.worker != Worker::Gone && desk.settings.mode == Mode::Act;
+        if is_helpless && is_sinking && is_there {
             desk.restart(now, self, at_once, out);
         }
     }
