@@ -344,7 +344,6 @@ fn grown(machine: &MachineReading, by_mib: u64) -> [MachineReading; 2] {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1024))]
-
     #[test]
     fn a_plan_is_under_every_line_and_keeps_what_was_written((model, machine, wish) in any_case()) {
         let Ok(plan) = plan(&model, &machine, &wish) else { return Ok(()) };
@@ -382,7 +381,6 @@ proptest! {
             prop_assert_eq!(bytes, model.expert_bytes(), "each expert has one place");
         }
     }
-
     #[test]
     fn there_is_no_ghost((model, machine, wish) in any_case()) {
         let Ok(plan) = plan(&model, &machine, &wish) else { return Ok(()) };
@@ -393,7 +391,6 @@ proptest! {
         prop_assert!(!machine.gpus.is_empty() || !(has("context") || has("slack") || has("expert_cache")));
         prop_assert_eq!(has("file_tier_reads"), plan.forecast.file_tier.is_some());
     }
-
     #[test]
     fn auto_leaves_no_larger_step_unused((model, machine, wish) in any_case()) {
         let wish = Wish { context: Setting::Auto, ..wish };
