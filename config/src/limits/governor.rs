@@ -17,7 +17,8 @@ pub const TREND_SAMPLES: usize = 6;
 /// Readings that are older say nothing about the slope now.
 pub const TREND_WINDOW: Millis = Millis::from_secs(3);
 
-/// The fastest growth seen is believed possible for this long, then half of it: the next build may come tomorrow.
+/// The fastest growth seen is believed possible for this long, then half of it, down to what was believed at first: a quiet
+/// night says nothing about the morning.
 pub const FASTEST_HALF_LIFE: Millis = Millis::from_secs(60 * 60);
 
 /// Bytes a second by which host memory is believed to be able to fill before anything was seen: a compiler's burst.

@@ -15,7 +15,7 @@
 
 mod desk;
 mod gauge;
-mod least;
+pub mod least;
 pub mod lever;
 pub mod note;
 pub mod quiet;
@@ -252,15 +252,15 @@ impl Governor {
     /// not at all where its worker would die of it: then the worker makes room by starting again on less.
     fn start(&mut self, now: Millis, out: &mut Output) -> Start {
         let since = *self.request_since.get_or_insert(now);
-        let mut cards = self.watches.iter().filter(|watch| watch.id != AccountId::Host && watch.is_under_line(now));
+        let is_short = |watch: &&Watch| watch.room_at_request(now).is_some_and(|room| room < 0);
+        let mut cards = self.watches.iter().filter(|watch| watch.id != AccountId::Host).filter(is_short);
         if self.desk.may_act() && !self.desk.settings.is_benchmark {
             let is_patient = now.since(since) < limits::REQUEST_START_WAIT;
-            let least = signed(self.desk.settings.vram_prompt.saturating_add(limits::VRAM_BREATH));
-            let is_full = |watch: &Watch| watch.gauge.free(now).is_some_and(|free| free < least);
-            if is_patient && cards.clone().any(|watch| watch.holds_request(now, &self.desk)) {
+            if is_patient && cards.clone().any(|watch| watch.holds_request(&self.desk)) {
                 return Start::ShrinkFirst;
             }
-            if let Some(watch) = cards.clone().find(|watch| is_full(watch)) {
+            let prompt = self.desk.settings.vram_prompt;
+            if let Some(watch) = cards.clone().find(|watch| watch.is_deadly(now, prompt)) {
                 self.desk.restart(now, watch, false, out);
                 return Start::ShrinkFirst;
             }

@@ -112,6 +112,11 @@ impl Gauge {
         rate.saturating_mul(age.0 as i64) / 1000
     }
 
+    /// What the growth that is under way takes within a span.
+    pub(super) fn ahead(&self, span: Millis) -> i64 {
+        self.filling().unwrap_or(0).saturating_mul(span.0 as i64) / 1000
+    }
+
     /// Milliseconds until nothing is free; `None` while the account does not fill.
     pub(super) fn time_to_limit(&self, now: Millis) -> Option<i64> {
         let slope = self.filling()?;
@@ -137,8 +142,7 @@ impl Gauge {
 
     /// Whether the last bytes are gone within a span if nothing is done.
     pub(super) fn is_sinking(&self, now: Millis, within: Millis) -> bool {
-        let growth = self.filling().unwrap_or(0).saturating_mul(within.0 as i64) / 1000;
-        self.free(now).is_some_and(|free| free.saturating_sub(growth) <= 0)
+        self.free(now).is_some_and(|free| free.saturating_sub(self.ahead(within)) <= 0)
     }
 
     /// Whether what is known is young enough to give bytes away on.

@@ -19,6 +19,8 @@ pub struct Trend {
     /// When, and bytes free if our levers held nothing. At most [`limits::TREND_SAMPLES`], the oldest first.
     samples: VecDeque<(Millis, i64)>,
     slope: Rate,
+    /// Believed possible before anything was seen.
+    prior: Rate,
     fastest: Rate,
     fastest_at: Millis,
 }
@@ -26,7 +28,13 @@ pub struct Trend {
 impl Trend {
     /// Nothing seen yet; `fastest` is what the machine is believed to be capable of.
     pub fn new(fastest: Rate) -> Trend {
-        Trend { samples: VecDeque::with_capacity(limits::TREND_SAMPLES), slope: 0, fastest, fastest_at: Millis(0) }
+        Trend {
+            samples: VecDeque::with_capacity(limits::TREND_SAMPLES),
+            slope: 0,
+            prior: fastest,
+            fastest,
+            fastest_at: Millis(0),
+        }
     }
 
     /// Takes one reading in. One that was seen before, or is older than the last, changes nothing.
@@ -58,10 +66,11 @@ impl Trend {
         self.slope
     }
 
-    /// The fastest growth that is believed possible: the fastest seen, halved for each hour since.
+    /// The fastest growth that is believed possible: the fastest seen, halved for each hour since, and never less than what
+    /// was believed at first.
     pub fn fastest(&self, now: Millis) -> Rate {
         let n_halvings = now.since(self.fastest_at).0 / limits::FASTEST_HALF_LIFE.0;
-        self.fastest >> n_halvings.min(40)
+        (self.fastest >> n_halvings.min(40)).max(self.prior)
     }
 }
 

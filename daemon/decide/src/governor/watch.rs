@@ -14,7 +14,8 @@ mod flight;
 mod lower;
 mod raise;
 
-use plimsoll_config::units::Millis;
+use plimsoll_config::limits;
+use plimsoll_config::units::{Bytes, Millis};
 
 use super::desk::{Desk, Worker};
 use super::gauge::{Gauge, signed};
@@ -135,13 +136,28 @@ impl Watch {
         self.last_resort(now, desk, out);
     }
 
-    /// Whether a request had better wait: bytes of this card are on their way, or could be.
-    pub(super) fn holds_request(&self, now: Millis, desk: &Desk) -> bool {
-        let is_low = self.gauge.room(now).is_some_and(|room| room < 0);
+    /// Whether a request that is short of bytes had better wait: bytes of this card are on their way, or could be, or are
+    /// being taken by somebody, and how many is not known yet.
+    pub(super) fn holds_request(&self, desk: &Desk) -> bool {
         match self.phase {
             Phase::Lowering(_) => true,
-            Phase::Raising(_) | Phase::Home | Phase::Low { .. } => is_low && self.rung(Urgency::Now, desk).is_some(),
+            Phase::Raising(_) | Phase::Home | Phase::Low { .. } => {
+                self.gauge.filling().is_some() || self.rung(Urgency::Now, desk).is_some()
+            }
         }
+    }
+
+    /// Bytes above the line when a request that starts now has taken what it needs.
+    pub(super) fn room_at_request(&self, now: Millis) -> Option<i64> {
+        Some(self.gauge.room(now)?.saturating_sub(self.gauge.ahead(limits::VRAM_LEAD)))
+    }
+
+    /// Whether a prompt that starts now would find fewer free bytes than it takes. A card that nobody can read is not known
+    /// to be full: all that can shrink has shrunk by then, and ending the worker would show no more.
+    pub(super) fn is_deadly(&self, now: Millis, prompt: Bytes) -> bool {
+        let least = signed(prompt.saturating_add(limits::VRAM_BREATH));
+        let free = self.gauge.free(now).filter(|_| self.gauge.is_fresh(now));
+        free.is_some_and(|free| free.saturating_sub(self.gauge.ahead(limits::VRAM_LEAD)) < least)
     }
 
     /// Whether the account is under its line.
@@ -181,6 +197,7 @@ impl Watch {
     fn alarm(&mut self, now: Millis, desk: &Desk) -> Option<Alarm> {
         let (gauge, thrash) = (&self.gauge, self.thrash);
         let is_raising = matches!(self.phase, Phase::Raising(_));
+        let at_request = self.room_at_request(now);
         let alarm = self.since.alarm(now, self.kind, |signal| match signal {
             // A lever that fills looks like a growth where the worker does not say what it holds. Its chunk had room.
             Signal::TimeToLimit => gauge.time_to_limit(now).filter(|_| !is_raising),
@@ -189,7 +206,7 @@ impl Watch {
             Signal::Refaults => Some(thrash.refaults_per_second),
             Signal::SwapGrowth => thrash.swap_low.map(|low| thrash.swap_used.saturating_sub(low)),
             Signal::Stalled => Some(thrash.stalled_permille),
-            Signal::RoomAtRequest => gauge.room(now).filter(|_| desk.is_request_starting),
+            Signal::RoomAtRequest => at_request.filter(|_| desk.is_request_starting),
         });
         if alarm.is_none() {
             self.is_exhausted = false;

@@ -275,3 +275,47 @@ fn a_lever_that_is_late_is_waited_for() {
     let host = bench.governor.phases().find(|(id, _)| *id == AccountId::Host).expect("it is watched").1;
     assert!(matches!(host, Phase::Lowering(_)), "{host:?}");
 }
+
+/// Asks every 200 ms for a request until it may run; when it may, and the answers on the way.
+fn ask_until_go(bench: &mut Bench, until_ms: u64) -> Option<Millis> {
+    while bench.now.0 < until_ms {
+        let out = bench.governor.step(bench.now, &Input::RequestStarts);
+        bench.carry_out(&out);
+        if out.start == Some(Start::Go) {
+            return Some(bench.now);
+        }
+        let next = bench.now.0 + 200;
+        bench.run(next);
+    }
+    None
+}
+
+#[test]
+fn a_request_waits_while_somebody_fills_its_card() {
+    let mut bench = Bench::new(Mode::Act);
+    bench.levers.retain(|reading| reading.account == AccountId::Host); // nothing on the card can shrink
+    // Of 12 GiB, 256 MiB stay free at last: enough for the prompt's 128, too few for the line.
+    bench.foreign_card = vec![(0, 2 << 10), (1_000, 2 << 10), (5_750, (12 << 10) - 256)];
+    bench.run(5_500);
+    assert!(bench.free_card() > mib(512).0 as i64, "it is above the line, and sinking");
+    let went = ask_until_go(&mut bench, 20_000).expect("it went");
+    assert!(went > Millis(5_750), "at {went} nobody knew where it would end\n{}", bench.story());
+    assert_eq!(bench.orders, [], "{}", bench.story());
+}
+
+#[test]
+fn a_card_that_nobody_can_read_shrinks_for_a_request_and_its_worker_stays() {
+    let mut bench = Bench::new(Mode::Act);
+    bench.foreign_card = vec![(0, 1 << 10)]; // 3 GiB free, when it was last read
+    // A quiet night before: the fastest growth is still believed possible.
+    bench.now = Millis::from_secs(8 * 3600);
+    let evening = bench.now.0;
+    bench.manners = Manners { blind: Some((evening + 5_000, evening + 60_000)), ..Manners::default() };
+    bench.run(evening + 4_000);
+    assert_eq!(ask_until_go(&mut bench, evening + 4_900), Some(bench.now), "it can be read, and there is room");
+    bench.run(evening + 10_000);
+    let went = ask_until_go(&mut bench, evening + 60_000);
+    assert!(went.is_some_and(|at| at.0 < evening + 18_000), "{went:?}\n{}", bench.story());
+    assert!(bench.position(Lever::ExpertCache) < gib(8), "{}", bench.story());
+    assert!(bench.orders.iter().all(|(_, order)| matches!(order, Order::Move(_))), "{}", bench.story());
+}

@@ -57,7 +57,7 @@ impl Watch {
             Kind::Host => (limits::HOST_BREATH, limits::HOST_SHED_MIN, limits::HOST_LEAD),
             Kind::Vram => (limits::VRAM_BREATH, limits::VRAM_SHED_MIN, limits::VRAM_LEAD),
         };
-        let growth = self.gauge.filling().unwrap_or(0).saturating_mul(lead.0 as i64) / 1000;
+        let growth = self.gauge.ahead(lead);
         let over_line = signed(breath).saturating_sub(self.gauge.room(now).unwrap_or(0));
         let over_half = (self.gauge.margin() / 2).saturating_sub(self.gauge.free(now).unwrap_or(0));
         match alarm.rule.signal {
