@@ -1,7 +1,7 @@
 //! The plan of the simulator's own policies: from home down the ladder until it fits.
 
 use super::lever::{Account, Card, Lever, Positions};
-use super::policy::Facts;
+use super::policy::{CardFacts, Facts};
 use super::sight::Sight;
 use plimsoll_config::units::Bytes;
 
@@ -20,10 +20,15 @@ pub fn room(facts: &Facts, sight: &Sight) -> Option<Room> {
     room[Account::Host.index()] = host.room_to_line() + host.ours.0 as i64 - facts.host_fixed.0 as i64;
     for card in &facts.cards {
         let reading = sight.cards.get(card.card.index()).copied().flatten()?.value;
-        let beside = card.fixed.0 + card.prompt_path.0 + card.request_line.0;
-        room[Account::Vram(card.card).index()] = reading.free.0 as i64 - beside as i64;
+        room[Account::Vram(card.card).index()] = reading.free.0 as i64 - beside(card).0 as i64;
     }
     Some(Room(room))
+}
+
+/// What has to fit on a card beside the levers.
+#[must_use]
+pub fn beside(card: &CardFacts) -> Bytes {
+    card.fixed.saturating_add(card.prompt_path).saturating_add(card.request_line)
 }
 
 /// Knobs within the room, each account down its ladder from home; `None` when floors are too much.

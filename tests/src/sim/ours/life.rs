@@ -30,7 +30,7 @@ impl Ours {
             Action::Look { caps, fallback } => {
                 let earlier = fallback.and_then(|plan| self.plans.get(&plan).copied());
                 let fresh = match sight {
-                    Some(sight) => start::knobs(&self.facts, sight, now, &caps),
+                    Some(sight) => start::knobs(&self.facts, sight, &self.leasts, now, &caps),
                     None => Err("no reading yet".to_owned()),
                 };
                 return Some(self.judged(fresh, earlier));

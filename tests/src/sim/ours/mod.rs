@@ -61,6 +61,7 @@ pub struct Ours {
     /// Where the levers of the living worker stand.
     stands: Positions,
     life: Life,
+    leasts: start::Leasts,
     /// Free bytes of each card before the worker, and what it was to hold there.
     cards_before: Vec<(Bytes, Bytes)>,
     worker: Option<SimGeneration>,
@@ -76,9 +77,15 @@ impl Ours {
     /// The daemon at its start.
     #[must_use]
     pub fn new(facts: &Facts) -> Ours {
+        Ours::with_governor(facts, Mode::Act)
+    }
+
+    /// The same with a governor that may do less.
+    #[must_use]
+    pub fn with_governor(facts: &Facts, mode: Mode) -> Ours {
         let capacity = Capacity { n_ctx: None, kv: None, max_running: facts.max_sessions, max_waiting: MAX_WAITING };
         let settings = Settings {
-            mode: Mode::Act,
+            mode,
             is_benchmark: false,
             vram_line_free: senses::vram_line(facts),
             vram_prompt: facts.cards.iter().map(|card| card.prompt_path).max().unwrap_or_default(),
@@ -96,6 +103,7 @@ impl Ours {
             knobs: Positions::default(),
             stands: Positions::default(),
             life: Life::None,
+            leasts: start::Leasts::default(),
             cards_before: Vec::new(),
             worker: None,
             seen: Vec::new(),
@@ -199,6 +207,9 @@ impl Policy for Ours {
             self.live(now, Some(sight), Event::StartAsked, &mut orders);
         }
         self.progress(now, sight, &mut orders);
+        if self.release.is_none() {
+            start::note(&mut self.leasts, &self.facts, sight, self.life);
+        }
         // Readings first: after a long sleep what was known is old.
         self.govern(now, &Input::Sample(senses::sample(&self.facts, sight, self.life)), &mut orders);
         self.happened(now, sight, &mut orders);
