@@ -8,6 +8,9 @@ pub const SAMPLE_MAX: Millis = Millis(200);
 /// Shortest pause between two looks: more of them would only see the kernel's counters stand still.
 pub const SAMPLE_MIN: Millis = Millis(5);
 
+/// Pause between two looks at a sensor that says nothing new: soon enough after it is back, and no load on what may be overloaded.
+pub const SAMPLE_BLIND: Millis = Millis(50);
+
 /// A reading that is older counts as none, and the account as filling at its fastest: five looks in a row were missed.
 pub const READING_MAX_AGE: Millis = Millis::from_secs(1);
 

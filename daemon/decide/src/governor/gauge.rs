@@ -155,8 +155,12 @@ impl Gauge {
         self.last
     }
 
-    /// When to look again: before the fastest growth that is believed possible has taken a quarter of what is free.
+    /// When to look again: before the fastest growth that is believed possible has taken a quarter of what is free. A sensor
+    /// that is blind is asked less often: what could be done without it is done already.
     pub(super) fn pause(&self, now: Millis) -> Millis {
+        if self.last.is_some() && !self.is_fresh(now) {
+            return limits::SAMPLE_BLIND;
+        }
         let fastest = self.trend.fastest(now).max(1);
         let free = self.free(now).unwrap_or(0).max(0);
         let pause_ms = free.saturating_mul(1000 / 4) / fastest;

@@ -319,3 +319,13 @@ fn a_card_that_nobody_can_read_shrinks_for_a_request_and_its_worker_stays() {
     assert!(bench.position(Lever::ExpertCache) < gib(8), "{}", bench.story());
     assert!(bench.orders.iter().all(|(_, order)| matches!(order, Order::Move(_))), "{}", bench.story());
 }
+
+#[test]
+fn a_blind_sensor_is_not_asked_as_if_it_could_answer() {
+    let mut bench = Bench::new(Mode::Act);
+    bench.manners = Manners { blind: Some((10_000, 60_000)), ..Manners::default() };
+    bench.run(20_000);
+    let old = bench.fresh();
+    let out = bench.governor.step(Millis(bench.now.0 + 5_000), &Input::Sample(old));
+    assert_eq!(out.next_sample, Millis(bench.now.0 + 5_000 + limits::SAMPLE_BLIND.0));
+}
