@@ -118,6 +118,10 @@ pub const QUIET_HALVES_AFTER: Millis = Millis::from_secs(60 * 60);
 /// A request waits this long for its card to shrink; then it runs slowly rather than not at all.
 pub const REQUEST_START_WAIT: Millis = Millis::from_secs(5);
 
+/// A card on which nothing is left to shrink is looked at for so long after the last move before a request runs under its
+/// line: readings enough to see a growth that the move has hidden.
+pub const REQUEST_SETTLES: Millis = Millis::from_secs(1);
+
 /// A governor that only watches says the same about an account once in this time.
 pub const PAPER_PAUSE: Millis = Millis::from_secs(30);
 

@@ -256,7 +256,7 @@ impl Governor {
         let mut cards = self.watches.iter().filter(|watch| watch.id != AccountId::Host).filter(is_short);
         if self.desk.may_act() && !self.desk.settings.is_benchmark {
             let is_patient = now.since(since) < limits::REQUEST_START_WAIT;
-            if is_patient && cards.clone().any(|watch| watch.holds_request(&self.desk)) {
+            if is_patient && cards.clone().any(|watch| watch.holds_request(now, &self.desk)) {
                 return Start::ShrinkFirst;
             }
             let prompt = self.desk.settings.vram_prompt;

@@ -53,6 +53,8 @@ pub(super) struct Watch {
     thrash: Thrash,
     since: Since,
     phase: Phase,
+    /// When the last move's effect was seen.
+    landed: Option<Millis>,
     quiet: Quiet,
     /// Nothing is written on paper before.
     paper_until: Millis,
@@ -79,6 +81,7 @@ impl Watch {
             thrash: Thrash::default(),
             since: Since::default(),
             phase: Phase::Home,
+            landed: None,
             quiet: Quiet::default(),
             paper_until: Millis(0),
             is_exhausted: false,
@@ -137,12 +140,13 @@ impl Watch {
     }
 
     /// Whether a request that is short of bytes had better wait: bytes of this card are on their way, or could be, or are
-    /// being taken by somebody, and how many is not known yet.
-    pub(super) fn holds_request(&self, desk: &Desk) -> bool {
+    /// being taken by somebody, and how many is not known yet. A move hides what others take meanwhile.
+    pub(super) fn holds_request(&self, now: Millis, desk: &Desk) -> bool {
         match self.phase {
             Phase::Lowering(_) => true,
             Phase::Raising(_) | Phase::Home | Phase::Low { .. } => {
-                self.gauge.filling().is_some() || self.rung(Urgency::Now, desk).is_some()
+                let settles = self.landed.is_some_and(|at| now.since(at) < limits::REQUEST_SETTLES);
+                settles || self.gauge.filling().is_some() || self.rung(Urgency::Now, desk).is_some()
             }
         }
     }

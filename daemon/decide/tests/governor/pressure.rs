@@ -329,3 +329,17 @@ fn a_blind_sensor_is_not_asked_as_if_it_could_answer() {
     let out = bench.governor.step(Millis(bench.now.0 + 5_000), &Input::Sample(old));
     assert_eq!(out.next_sample, Millis(bench.now.0 + 5_000 + limits::SAMPLE_BLIND.0));
 }
+
+#[test]
+fn after_a_move_a_card_is_looked_at_before_a_request_runs_under_its_line() {
+    let mut bench = Bench::new(Mode::Act);
+    bench.levers.retain(|reading| reading.account == AccountId::Host);
+    bench.levers.push(lever(Lever::ExpertCache, GPU, mib(256), Bytes::ZERO));
+    // 100 MiB free, and 356 when the cache has given all: enough for the prompt's 128, too few for the line.
+    bench.foreign_card = vec![(0, (12 << 10) - 256 - 100)];
+    bench.run(800);
+    let went = ask_until_go(&mut bench, 20_000).expect("it went");
+    let landed = bench.notes.iter().rfind(|(_, note)| matches!(note, Note::Relief { .. })).expect("it shrank").0;
+    assert!(went.since(landed) >= limits::REQUEST_SETTLES, "{went} after {landed}\n{}", bench.story());
+    assert!(went <= Millis(7_000), "{went}: bounded");
+}

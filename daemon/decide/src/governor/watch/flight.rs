@@ -86,6 +86,7 @@ impl Watch {
                 return;
             }
         }
+        self.landed = Some(now);
         let pause = if flight.moved.is_down() { self.quiet.span(now) } else { limits::RAISE_PAUSE };
         self.phase = Phase::Low { until: now.saturating_add(pause) };
     }
