@@ -206,6 +206,9 @@ impl Policy for Ours {
         if now == Millis(0) || matches!(self.lifecycle.state(), State::Absent) {
             self.live(now, Some(sight), Event::StartAsked, &mut orders);
         }
+        // A process that has ended gets no order any more: the daemon's signals go through a pidfd.
+        self.worker =
+            self.worker.filter(|_| !sight.happened.iter().any(|happened| matches!(happened, Happening::Exited(_))));
         self.progress(now, sight, &mut orders);
         if self.release.is_none() {
             start::note(&mut self.leasts, &self.facts, sight, self.life);

@@ -34,6 +34,8 @@ const LUMP: [i64; 2] = [384 * MIB, 48 * MIB];
 const LEAST_RAISE: i64 = 192 * MIB;
 /// After a load the worker must be able to stay for so long.
 const START_MS: i64 = 45_000;
+/// What an ended worker held may be seen for so long, by a sensor that stands still.
+const LEAVE_MS: u64 = 3_000;
 /// Looks at least so often.
 const LOOK_MS: i64 = 30_000;
 /// The checker's quiet time and age, kept with a margin for noise.
@@ -54,6 +56,8 @@ pub struct Oracle<'a> {
     facts: Facts,
     desk: Desk,
     worker: Option<Generation>,
+    /// When the last one ended.
+    ended_at: Option<Millis>,
     is_ready: bool,
     is_ending: bool,
     knobs: Positions,
@@ -72,6 +76,7 @@ impl<'a> Oracle<'a> {
             facts: day.world.facts(),
             desk: Desk::default(),
             worker: None,
+            ended_at: None,
             is_ready: false,
             is_ending: false,
             knobs: Positions::default(),
@@ -99,7 +104,7 @@ impl<'a> Oracle<'a> {
                 }
                 Happening::Ready(_) => self.is_ready = true,
                 Happening::Exited(_) => {
-                    (self.worker, self.is_ready) = (None, false);
+                    (self.worker, self.is_ready, self.ended_at) = (None, false, Some(now));
                     self.accounts.iter_mut().for_each(|state| state.flight = None);
                 }
                 Happening::Lever(answer) => self.answered(now, answer),
@@ -291,7 +296,8 @@ impl<'a> Oracle<'a> {
         self.next_ms = self.next_ms.min(now_ms + 500);
         self.held = Positions::default();
         let is_fresh = |account| sight.taken_at(account).is_some_and(|taken| now.since(taken) <= Millis(FRESH_MS));
-        if !self.accounts().all(is_fresh) {
+        let is_gone = self.ended_at.is_none_or(|at| now.since(at) >= Millis(LEAVE_MS));
+        if !is_gone || !self.accounts().all(is_fresh) {
             return;
         }
         let Some(mut room) = plan::room(&self.facts, sight) else { return };
