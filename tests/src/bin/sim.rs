@@ -3,11 +3,16 @@
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Parser;
 use plimsoll_tests::sim::fleet::{Fleet, Line, SeedScores};
+use plimsoll_tests::sim::ours::Ours;
 use plimsoll_tests::sim::policies::{ALL, Named};
+use plimsoll_tests::sim::record::{self, Log, Recorder};
 use plimsoll_tests::sim::run::Run;
 use plimsoll_tests::sim::score::DayScore;
 use plimsoll_tests::sim::world::{NAMES, World};
-use std::io::{self, Write};
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
 
 /// Policies over seeded days of virtual machines; the last lines are one for each policy.
 ///
@@ -36,6 +41,12 @@ struct Arguments {
     /// Tells each event of the days; for one seed and one policy.
     #[arg(long)]
     story: bool,
+    /// Writes all that `ours` was shown and decided in one day to a file.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["story", "json"])]
+    record: Option<PathBuf>,
+    /// Shows a recorded day to `ours` again and compares its decisions.
+    #[arg(long, value_name = "FILE", exclusive = true)]
+    replay: Option<PathBuf>,
 }
 
 fn main() -> Result<()> {
@@ -49,6 +60,9 @@ fn main() -> Result<()> {
 }
 
 fn run(arguments: &Arguments) -> Result<()> {
+    if let Some(file) = &arguments.replay {
+        return replay(&mut io::stdout().lock(), file);
+    }
     let policies = policies(arguments.policy.as_deref())?;
     let worlds: Result<Vec<World>, String> = match &arguments.world {
         Some(name) => World::load(name).map(|world| vec![world]),
@@ -64,6 +78,9 @@ fn run(arguments: &Arguments) -> Result<()> {
     let mut out = io::stdout().lock();
     if arguments.story {
         return tell(&mut out, &fleet);
+    }
+    if let Some(file) = &arguments.record {
+        return record(&mut out, &fleet, file);
     }
     let seeds = fleet.run();
     let lines = fleet.lines(&seeds);
@@ -184,6 +201,29 @@ fn tell(out: &mut impl Write, fleet: &Fleet) -> Result<()> {
     }
     summary(out, &score)?;
     Ok(())
+}
+
+/// Plays one day of `ours` and writes it down.
+fn record(out: &mut impl Write, fleet: &Fleet, file: &Path) -> Result<()> {
+    if fleet.n_seeds != 1 || fleet.policies.len() != 1 || fleet.policies[0].name != "ours" {
+        bail!(
+            "--record writes one day of one policy that can be made again from its log: give --seeds 1 and --policy ours"
+        );
+    }
+    let (day, named) = (fleet.day(fleet.from_seed), fleet.policies[0]);
+    let about = || format!("{}: the log can't be written", file.display());
+    let to = BufWriter::new(File::create(file).with_context(about)?);
+    let log = RefCell::new(Log::new(to, &day.world.facts()).with_context(about)?);
+    let score = Run::new(&day, Box::new(Recorder::new((named.make)(&day), &log)), false).play();
+    log.into_inner().finish().with_context(about)?;
+    Ok(summary(out, &score)?)
+}
+
+fn replay(out: &mut impl Write, file: &Path) -> Result<()> {
+    let log = File::open(file).with_context(|| format!("{}: the log can't be read", file.display()))?;
+    let n_steps = record::replay(BufReader::new(log), |facts| Box::new(Ours::new(facts)))
+        .with_context(|| format!("{} does not replay", file.display()))?;
+    Ok(writeln!(out, "{n_steps} steps, each decided as recorded")?)
 }
 
 fn summary(out: &mut impl Write, score: &DayScore) -> io::Result<()> {

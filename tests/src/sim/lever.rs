@@ -1,13 +1,15 @@
 //! Accounts, levers and their positions: the nouns that policies, worker, world and checker share.
 
+use super::number;
 use plimsoll_config::units::Bytes;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Most cards of a world.
 pub const MAX_CARDS: usize = 2;
 
 /// A card, by its number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Card(pub u8);
 
 impl Card {
@@ -51,7 +53,7 @@ impl fmt::Display for Account {
 }
 
 /// One knob of the worker. Its position is a number of bytes in its one account.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Lever {
     /// Prompts kept for reuse. Lower: more prefill.
     PrefixCache,
@@ -114,8 +116,8 @@ impl fmt::Display for Lever {
 }
 
 /// Bytes by lever; 0 for a lever that the world does not have.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Positions([Bytes; Lever::COUNT]);
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Positions(#[serde(with = "number::list")] [Bytes; Lever::COUNT]);
 
 impl Positions {
     /// The bytes of one lever.
@@ -131,12 +133,14 @@ impl Positions {
 }
 
 /// One lever of this world, as model and configuration give it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeverFacts {
     /// Which.
     pub lever: Lever,
     /// Lowest position.
+    #[serde(with = "number")]
     pub floor: Bytes,
     /// Highest position: where it stands when nothing presses.
+    #[serde(with = "number")]
     pub home: Bytes,
 }

@@ -6,7 +6,7 @@
 //! Read in this order: [`lever`], [`sight`], [`policy`] (what a policy sees and orders), [`world`] (the files); [`curve`],
 //! [`draw`], [`day`], [`clients`] (what is drawn); [`pool`], [`worker`], [`physics`], [`memory`], [`sensors`] (what follows);
 //! [`run`] with `events` and `carry` (the loop); [`checker`], [`score`], [`story`] (what came of it); [`desk`], [`plan`],
-//! [`policies`] (who decides), [`script`] (for tests); [`fleet`] (many days).
+//! [`policies`] (who decides), [`script`] (for tests); [`fleet`] (many days); [`record`] (a day as a log, and its replay).
 
 pub mod lever;
 pub mod ours;
@@ -39,3 +39,6 @@ pub mod policies;
 pub mod script;
 
 pub mod fleet;
+
+pub mod number;
+pub mod record;

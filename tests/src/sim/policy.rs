@@ -5,50 +5,63 @@
 //! next worker after a death. The rules that its orders must keep are in `checker.rs`.
 
 use super::lever::{Card, Lever, LeverFacts, Positions};
+use super::number;
 use super::sight::{Generation, RequestId, Sight};
 use plimsoll_config::units::{Bytes, Millis};
+use serde::{Deserialize, Serialize};
 
 /// What is known before the day begins: header of the model, configuration, size of the machine.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
     /// The world's name, for words only.
     pub world: String,
     /// The levers there are, cheapest first: the ladder.
     pub levers: Vec<LeverFacts>,
     /// Host bytes of a worker beside its levers: dense weights there, staging, activations.
+    #[serde(with = "number")]
     pub host_fixed: Bytes,
     /// The machine's limit for all programs.
+    #[serde(with = "number")]
     pub host_limit: Bytes,
     /// Each card.
     pub cards: Vec<CardFacts>,
     /// KV of one token, in the host.
+    #[serde(with = "number")]
     pub kv_per_token: Bytes,
     /// All experts of the model; 0 for a dense one.
+    #[serde(with = "number")]
     pub experts: Bytes,
     /// Expert bytes that one token uses.
+    #[serde(with = "number")]
     pub token_cycle: Bytes,
     /// Most requests that run at a time.
     pub max_sessions: u32,
     /// The file's disk, measured once without contention, bytes per second.
     pub disk_bytes_per_s: u64,
     /// The hand-over of a healthy worker takes at most this.
+    #[serde(with = "number")]
     pub hand_over: Millis,
 }
 
 /// One card before the day begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CardFacts {
     /// Which.
     pub card: Card,
     /// What there is beside the driver's own.
+    #[serde(with = "number")]
     pub total: Bytes,
     /// What the desktop usually takes.
+    #[serde(with = "number")]
     pub baseline: Bytes,
     /// Bytes of a worker beside its levers: context, dense weights there.
+    #[serde(with = "number")]
     pub fixed: Bytes,
     /// Bytes that the worker takes at its first request and keeps.
+    #[serde(with = "number")]
     pub prompt_path: Bytes,
     /// Free bytes at a request's start under which decoding is a few tokens a second.
+    #[serde(with = "number")]
     pub request_line: Bytes,
 }
 

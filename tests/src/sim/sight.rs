@@ -3,26 +3,31 @@
 //! Times are on the daemon's clock (`CLOCK_MONOTONIC`), which stands still while the machine is suspended.
 
 use super::lever::{Account, Positions};
+use super::number;
 use plimsoll_config::units::{Bytes, Millis};
+use serde::{Deserialize, Serialize};
 
 /// Most control groups that bind host memory: the machine itself and its ancestors' limits.
 pub const MAX_GROUPS: usize = 4;
 
 /// A figure and when it was taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading<T> {
     /// When the sensor took it (or says it did).
+    #[serde(with = "number")]
     pub taken_at: Millis,
     /// The figure.
     pub value: T,
 }
 
 /// The machine or one ancestor control group with a limit.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupReading {
     /// What it may hold; for the machine: what is left beside the kernel's own.
+    #[serde(with = "number")]
     pub limit: Bytes,
     /// What it holds and can't give back by itself, ours included. Page cache is not in it.
+    #[serde(with = "number")]
     pub unreclaimable: Bytes,
 }
 
@@ -42,17 +47,20 @@ pub fn line_of(limit: Bytes) -> Bytes {
 }
 
 /// Host memory.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostReading {
     /// The machine first, then ancestors; only the first `n_groups` count.
     pub groups: [GroupReading; MAX_GROUPS],
     /// How many.
     pub n_groups: usize,
     /// The worker's anonymous bytes (from its `status`), loads and what an ending worker still holds included.
+    #[serde(with = "number")]
     pub ours: Bytes,
     /// Swap in use on the whole machine.
+    #[serde(with = "number")]
     pub swap_used: Bytes,
     /// Swap that there is.
+    #[serde(with = "number")]
     pub swap_total: Bytes,
     /// Page-cache pages read again, per second.
     pub refaults_per_s: u64,
@@ -61,6 +69,7 @@ pub struct HostReading {
     /// PSI memory "some", share of the last moment, in thousandths. Without swap it stays 0 until the last 0.1–0.2 s.
     pub psi_some_permille: u64,
     /// Bytes that the worker reads from the file for one token.
+    #[serde(with = "number")]
     pub disk_bytes_per_token: Bytes,
 }
 
@@ -85,18 +94,21 @@ impl HostReading {
 }
 
 /// One card.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CardReading {
     /// What there is beside the driver's own.
+    #[serde(with = "number")]
     pub total: Bytes,
     /// Free bytes as the driver counts them. The counter may stand still up to 8 s after an exit.
+    #[serde(with = "number")]
     pub free: Bytes,
     /// Bytes of other programs; `None` where the driver does not say.
+    #[serde(with = "number::option")]
     pub foreign: Option<Bytes>,
 }
 
 /// What the worker says of itself.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerReport {
     /// Where each lever stands.
     pub positions: Positions,
@@ -113,15 +125,15 @@ pub struct WorkerReport {
 }
 
 /// A worker, by its number of this day: 1 is the first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Generation(pub u32);
 
 /// A request, by its number of this day.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RequestId(pub u32);
 
 /// What kind of program asks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ClientKind {
     /// A person who reads and thinks.
     Chat,
@@ -132,7 +144,7 @@ pub enum ClientKind {
 }
 
 /// A request at the door.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
     /// Its number.
     pub request: RequestId,
@@ -145,7 +157,7 @@ pub struct Offer {
 }
 
 /// A request that the worker has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Running {
     /// Its number.
     pub request: RequestId,
@@ -158,7 +170,7 @@ pub struct Running {
 }
 
 /// How a worker ended, with all that a daemon can find out.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
     /// Which worker.
     pub worker: Generation,
@@ -179,26 +191,30 @@ pub struct Exit {
 }
 
 /// A lever's answer: it stands where it was told to, as far as the worker says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeverAnswer {
     /// Which worker.
     pub worker: Generation,
     /// Which lever.
     pub lever: super::lever::Lever,
     /// Where it was.
+    #[serde(with = "number")]
     pub from: Bytes,
     /// Where it was told to go.
+    #[serde(with = "number")]
     pub to: Bytes,
     /// Bytes freed (down) or taken (up), as the worker says.
+    #[serde(with = "number")]
     pub moved: Bytes,
     /// From the order to the answer.
+    #[serde(with = "number")]
     pub took: Millis,
     /// Whether a later order on this lever came before it was done.
     pub turned_round: bool,
 }
 
 /// Something that happened since the policy's last step, in order.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Happening {
     /// A worker was spawned and loads.
     Spawned(Generation),
@@ -219,9 +235,10 @@ pub enum Happening {
 }
 
 /// All that a policy sees at a step.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Sight {
     /// The clock that goes on in suspend (`CLOCK_BOOTTIME`): a jump against `now` is a suspend.
+    #[serde(with = "number")]
     pub boot_now: Millis,
     /// Host memory; `None` before the first reading.
     pub host: Option<Reading<HostReading>>,
