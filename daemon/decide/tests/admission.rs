@@ -170,6 +170,7 @@ fn a_smaller_context_is_for_new_work_alone() {
 fn a_pause_holds_new_work_back_and_nothing_else() {
     let mut admission = Admission::new(capacity(1000, 2, 8));
     admission.offer(NOW, &Gate::Open, facts(1, 10));
+    assert!(!admission.is_paused());
     admission.pause(true);
     assert!(admission.is_paused());
     assert_eq!(admission.offer(NOW, &Gate::Open, facts(2, 10)), Verdict::Wait { position: 0 });

@@ -161,6 +161,42 @@ fn a_client_holds_half_of_the_keys_and_values_while_another_one_waits() {
 }
 
 #[test]
+fn under_its_share_a_client_keeps_its_turn_while_another_one_waits() {
+    let mut admission = admission(Some(20_000), 2);
+    // The second client has had its turn, so the first one's next request is ahead of its own next one.
+    offer(&mut admission, facts(3, 3, 10, 0));
+    offer(&mut admission, facts(1, 2, 8000, 0));
+    admission.finish(RequestId(1));
+    offer(&mut admission, facts(2, 1, 4000, 0));
+    offer(&mut admission, facts(4, 2, 5000, 0));
+    offer(&mut admission, facts(5, 1, 5000, 0));
+    assert_eq!(after(&mut admission, 3), Some(5), "9,000 of 20,000");
+}
+
+#[test]
+fn who_stood_behind_one_that_left_has_not_waited_for_longer_than_the_clock_says() {
+    let mut admission = admission(None, 3);
+    let in_session = |request, client| Facts { session: Some(SessionId(client)), ..facts(request, client, 10, 0) };
+    offer(&mut admission, in_session(1, 1));
+    offer(&mut admission, in_session(2, 3));
+    offer(&mut admission, facts(10, 2, 100, 0));
+    // Both stand behind a request of their own session.
+    offer(&mut admission, in_session(3, 1));
+    offer(&mut admission, in_session(4, 1));
+    // The clock goes on with the second client; in the middle of it the third one comes.
+    for request in 11..20 {
+        offer(&mut admission, facts(request, 2, 100, 0));
+        assert_eq!(after(&mut admission, request - 1), Some(request));
+        if request == 15 {
+            offer(&mut admission, in_session(5, 3));
+        }
+    }
+    assert_eq!(admission.cancel(RequestId(3)), Cancelled::WasWaiting);
+    admission.finish(RequestId(1));
+    assert_eq!(after(&mut admission, 2), Some(5), "the one that took its place back would be first else");
+}
+
+#[test]
 fn nobody_overtakes_the_first_one_for_being_small() {
     let mut admission = admission(Some(1000), 8);
     offer(&mut admission, facts(1, 1, 600, 0));
