@@ -15,7 +15,7 @@ SHARD ?= 0/1
 TESTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test lint dependencies advisories mutants doctest fetch-model fetch-test-models fetch-test-python tools
+.PHONY: help run build test lint dependencies advisories mutants coverage doctest fetch-model fetch-test-models fetch-test-python tools
 
 help: ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 26
@@ -52,12 +52,21 @@ mutants: $(TOOLS)/bin/cargo-mutants ## Changes of the pure code that no test not
 	CARGO_PROFILE_DEV_DEBUG=0 $(TOOLS)/bin/cargo-mutants mutants -p plimsoll-decide --test-tool $$tool --sharding round-robin --shard $(SHARD) \
 		-o target/mutants $(foreach file,$(FILES),--file '$(file)') $(foreach test,$(TESTS),--cargo-arg=--test=$(test))
 
+# Two minutes, and a component of the toolchain that is not small. Not part of `make test`.
+coverage: $(TOOLS)/bin/cargo-llvm-cov ## Lines of the pure code that a test runs; fails under 95 %.
+	@rustup component list --installed | grep -q llvm-tools || rustup component add llvm-tools
+	@set -e; runner=test; if $(CARGO) nextest --version >/dev/null 2>&1; then runner=nextest; fi; \
+	$(TOOLS)/bin/cargo-llvm-cov llvm-cov $$runner -p plimsoll-decide --locked --summary-only --fail-under-lines 95 --ignore-filename-regex '/config/'
+
 # Without optimisation: they run for seconds and would build for minutes.
 $(TOOLS)/bin/cargo-deny:
 	$(CARGO) install --locked --debug --root $(TOOLS) cargo-deny@0.20.2
 
 $(TOOLS)/bin/cargo-mutants:
 	$(CARGO) install --locked --debug --root $(TOOLS) cargo-mutants@27.1.0
+
+$(TOOLS)/bin/cargo-llvm-cov:
+	$(CARGO) install --locked --debug --root $(TOOLS) cargo-llvm-cov@0.9.1
 
 $(TOOLS)/bin/cargo-machete:
 	$(CARGO) install --locked --debug --root $(TOOLS) cargo-machete@0.9.2
