@@ -17,6 +17,7 @@
 
 mod caps;
 mod card;
+mod choose;
 mod estimates;
 mod forecast;
 mod ladder;
@@ -32,6 +33,7 @@ use plimsoll_config::config::Setting;
 use plimsoll_config::limits;
 use plimsoll_config::units::Bytes;
 
+use choose::Outcome;
 use load::{Inputs, Load, Reserve};
 use placement::ExpertRow;
 
@@ -62,9 +64,9 @@ pub fn plan(model: &ModelSizes, machine: &MachineReading, wish: &Wish) -> Result
         return Err(Refusal::OverLearnedCap { lever, written, cap });
     }
     let row = ExpertRow::new(model, machine.profile.as_ref());
-    let inputs = Inputs { model, machine, wish, row: &row };
+    let inputs = Inputs { model, machine, wish, row: &row, card: None };
     let impossible = Refusal::KvTypeImpossible { kv_type: wish.kv_type };
-    let (last, given_up) = ladder::settle(inputs).ok_or(impossible)?;
+    let Outcome { inputs, last, given_up } = choose::choose(inputs).ok_or(impossible)?;
     if !last.fits() {
         return Err(Refusal::DoesNotFit(Box::new(offers::shortage(inputs, last))));
     }
@@ -122,6 +124,26 @@ fn notes(inputs: Inputs<'_>, load: &Load) -> Vec<Note> {
         notes.push(Note::LineWithinMargin { gap, margin });
     }
     notes.extend(card_notes(inputs, load));
+    notes.extend(unkept_notes(inputs, load));
+    notes
+}
+
+/// What was written and can't be had: never silently.
+fn unkept_notes(inputs: Inputs<'_>, load: &Load) -> Vec<Note> {
+    let (model, wish) = (inputs.model, inputs.wish);
+    let mut notes = Vec::new();
+    let n_layers = model.layers.len();
+    let placed = load.placement.gpu_layers.len();
+    match wish.gpu_layers {
+        Setting::Exactly(asked) if placed != n_layers.min(asked as usize) => {
+            let (placed, has_experts) = (placed as u32, inputs.gpu().is_some());
+            notes.push(Note::LayersDiffer { asked, placed, has_experts });
+        }
+        Setting::Exactly(_) | Setting::Auto => {}
+    }
+    if wish.images == Setting::Exactly(Images::Card) && model.image_encoder.is_some() && load.placement.gpu.is_none() {
+        notes.push(Note::ImagesOnCpu);
+    }
     notes
 }
 
@@ -138,6 +160,8 @@ fn card_notes(inputs: Inputs<'_>, load: &Load) -> Vec<Note> {
     }
     if slack < limits::VRAM_SLACK_LOW {
         notes.push(Note::SlackLow { reserve, slack });
+    } else if slack < limits::VRAM_LINE_FREE && matches!(inputs.wish.reserve, Setting::Exactly(_)) {
+        notes.push(Note::UnderLine { reserve, slack });
     }
     if let (Reserve::Exactly(_), Mode::Stable, Some(seen)) = (load.choice.reserve, inputs.wish.mode, gpu.request_start)
     {

@@ -37,7 +37,8 @@ pub struct Leaver {
     pub pid: u32,
     /// When it began, in clock ticks since the boot.
     pub start_ticks: u64,
-    /// What it said it holds on each card, by uuid; 0 on one that it does not use.
+    /// What it said it holds on each card, by uuid, or what its plan gave it there if it has said nothing yet; 0 on one that
+    /// it does not use. A list of processes may leave it out, and then this is all that is known.
     pub vram: BTreeMap<String, Bytes>,
     /// Its own memory on the host, file pages not counted; `None` where that is not known.
     pub host: Option<Bytes>,

@@ -5,6 +5,7 @@ mod account;
 
 use std::fmt::Write;
 
+use plimsoll_config::limits;
 use plimsoll_config::units::{Bytes, thousands};
 
 use crate::ledger::{Account, AccountId, Ledger, Object};
@@ -317,6 +318,21 @@ pub fn note_text(note: &Note) -> String {
             let (n, floor) = (thousands(*n_experts), thousands(*n_slots));
             format!("DIRTY: {n} experts on the card, under the floor of {floor}: slow until there is room")
         }
+        Note::LayersDiffer { asked, placed, has_experts: true } => format!(
+            "gpu_layers is {asked}, but {placed} are on the card: a model with experts has all of its dense weights there or none"
+        ),
+        Note::LayersDiffer { asked, placed: _, has_experts: false } => {
+            format!("gpu_layers is {asked}, but this machine has no card that can be read: all layers run on the CPU")
+        }
+        Note::ImagesOnCpu => {
+            "images are to be read on the card, but nothing of the model is on one: they are read on the CPU".to_owned()
+        }
+        Note::UnderLine { reserve, slack } => format!(
+            "the reserve of {} MiB leaves {} MiB free at a request's start, under the line of {}",
+            mib(reserve),
+            mib(slack),
+            mib(&limits::VRAM_LINE_FREE),
+        ),
         Note::CardUnused { index } => {
             format!(
                 "GPU {index} is not used: no layer of the model fits beside context and reserve, or none was asked for"

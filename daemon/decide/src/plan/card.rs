@@ -150,9 +150,10 @@ fn others(gpu: &CardReading) -> Vec<Entry> {
 /// What a choice costs on a card; `kv_layers` are the keys and values that it holds of each layer.
 pub(super) fn load(inputs: Inputs<'_>, choice: &Choice, gpu: &CardReading, kv_layers: &[Bytes]) -> CardLoad {
     let kept = Kept::new(inputs, choice, gpu);
-    match inputs.row.len() {
-        0 => layers_by_gain(inputs, choice, gpu, kv_layers, &kept),
-        _ => expert_cache(inputs, choice, gpu, kv_layers, &kept),
+    match (inputs.row.len(), choice.gpu_layers) {
+        (0, _) => layers_by_gain(inputs, choice, gpu, kv_layers, &kept),
+        (_, Setting::Exactly(0)) => unused(inputs, gpu, &kept),
+        (_, Setting::Exactly(_) | Setting::Auto) => expert_cache(inputs, choice, gpu, kv_layers, &kept),
     }
 }
 
@@ -191,7 +192,7 @@ fn expert_cache(inputs: Inputs<'_>, choice: &Choice, gpu: &CardReading, kv_layer
     };
     let missing = signed(floor) - start_bytes;
 
-    let mut entries = ours(context(inputs, gpu), dense, kv, choice.kv_detail(inputs.wish.kv_sharing));
+    let mut entries = ours(context(inputs, gpu), (dense, String::new()), kv, choice.kv_detail(inputs.wish.kv_sharing));
     let (in_reserve, slack) = reserve_entries(kept);
     entries.extend(in_reserve);
     let kept_free = slack.min(limits::VRAM_LINE_FREE).min(gpu.total);
@@ -239,6 +240,8 @@ fn layers_by_gain(
     let mut margin_bytes = 0;
     let (taken, shortfall) = match choice.gpu_layers {
         Setting::Auto => {
+            // Where the gain was measured and there is none, the CPU keeps it.
+            let row: Vec<Part> = row.into_iter().filter(|part| part.gain_ns > 0).collect();
             let mut taken = gpu.free.checked_sub(fixed).map_or_else(Vec::new, |room| take_parts(&row, room));
             let (mut n_layers, most) = (0, inputs.machine.caps.gpu_layers.unwrap_or(u32::MAX));
             taken.retain(|part| {
@@ -271,8 +274,8 @@ fn layers_by_gain(
     let kv = layers.iter().map(|layer| kv_layers[*layer as usize]).sum();
 
     let detail = format!("{} of {} layers", layers.len(), inputs.model.layers.len());
-    let mut entries = ours(context(inputs, gpu), dense, kv, choice.kv_detail(inputs.wish.kv_sharing));
-    entries[1].detail = if has_output { format!("{detail} and the output") } else { detail };
+    let detail = if has_output { format!("{detail} and the output") } else { detail };
+    let mut entries = ours(context(inputs, gpu), (dense, detail), kv, choice.kv_detail(inputs.wish.kv_sharing));
     let (in_reserve, slack) = reserve_entries(kept);
     entries.extend(in_reserve);
     entries.extend(others(gpu));
@@ -302,13 +305,15 @@ fn candidates(model: &ModelSizes, gpu: &CardReading, kv_layers: &[Bytes]) -> Vec
 }
 
 /// The first three objects, as they are allocated: context, dense weights, keys and values.
-fn ours(context: Bytes, dense: Bytes, kv: Bytes, kv_detail: String) -> Vec<Entry> {
+fn ours(context: Bytes, (dense, dense_detail): (Bytes, String), kv: Bytes, kv_detail: String) -> Vec<Entry> {
     let entry = |object, bytes, basis, detail| Entry { object, bytes, basis, detail };
-    vec![
+    let mut entries = vec![
         entry(Object::Context, context, Basis::Estimated, "the driver's, for one process".to_owned()),
-        entry(Object::DenseWeights, dense, Basis::Planned, String::new()),
+        entry(Object::DenseWeights, dense, Basis::Planned, dense_detail),
         entry(Object::Kv, kv, Basis::Planned, kv_detail),
-    ]
+    ];
+    entries.retain(|entry| entry.bytes > Bytes::ZERO);
+    entries
 }
 
 /// What the driver's context takes.
@@ -333,5 +338,6 @@ fn reserve_entries(kept: &Kept) -> (Vec<Entry>, Bytes) {
         entries.push(Entry { object: *object, bytes, basis, detail: String::new() });
     }
     entries.push(Entry { object: Object::Slack, bytes: left, basis: Basis::Planned, detail: "kept free".to_owned() });
+    entries.retain(|entry| entry.bytes > Bytes::ZERO);
     (entries, left)
 }

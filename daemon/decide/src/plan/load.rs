@@ -21,6 +21,8 @@ pub(super) struct Inputs<'a> {
     pub(super) machine: &'a MachineReading,
     pub(super) wish: &'a Wish,
     pub(super) row: &'a ExpertRow,
+    /// The card that is used, by its index.
+    pub(super) card: Option<u32>,
 }
 
 /// The knobs that the ladder moves. What follows from them (the expert cache, the resident budget's rest) is computed.
@@ -96,9 +98,9 @@ impl Load {
 }
 
 impl Inputs<'_> {
-    /// The card that is used: the one with the most free bytes, the first among equals.
+    /// The card that is used.
     pub(super) fn gpu(&self) -> Option<&CardReading> {
-        self.machine.gpus.iter().max_by_key(|gpu| (gpu.free, std::cmp::Reverse(gpu.index)))
+        self.machine.gpus.iter().find(|gpu| Some(gpu.index) == self.card)
     }
 
     /// The host line: the rule's, or lower where memory can vanish faster than we answer. What was written is kept.

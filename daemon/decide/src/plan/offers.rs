@@ -6,7 +6,8 @@ use plimsoll_config::config::{KvType, Setting};
 use plimsoll_config::limits;
 use plimsoll_config::units::{Bytes, Tokens};
 
-use super::ladder::{settle, steps_below};
+use super::choose::choose;
+use super::ladder::steps_below;
 use super::load::{Choice, Inputs, Load, Reserve, Resident, load};
 use super::machine::{MachineReading, Program};
 use super::wish::{Draft, Images, KvSharing, Mode, Policy, Wish};
@@ -135,9 +136,9 @@ impl Trial {
         load(Inputs { machine: &self.machine, ..inputs }, &self.choice)
     }
 
-    /// The next plan after the change, from the top of the ladder.
+    /// The next plan after the change, from the top of the ladder, on whichever card.
     fn plan_again(&self, inputs: Inputs<'_>) -> Option<Load> {
-        settle(Inputs { machine: &self.machine, wish: &self.wish, ..inputs }).map(|(load, _)| load)
+        choose(Inputs { machine: &self.machine, wish: &self.wish, ..inputs }).map(|outcome| outcome.last)
     }
 
     fn with(&self, change: &Change) -> Trial {

@@ -195,6 +195,25 @@ pub enum Note {
         /// The floor, in slots.
         n_slots: u64,
     },
+    /// Layers on the card were asked for, and it is another number of them: experts go with all dense weights on the card or
+    /// none, or there is no card.
+    LayersDiffer {
+        /// Written.
+        asked: u32,
+        /// On the card.
+        placed: u32,
+        /// Whether the model has experts; else the card is missing.
+        has_experts: bool,
+    },
+    /// Images were to be read on the card, and nothing of the model is on one.
+    ImagesOnCpu,
+    /// The reserve that was written keeps less than the line free at a request's start.
+    UnderLine {
+        /// The reserve.
+        reserve: Bytes,
+        /// What stays free of it.
+        slack: Bytes,
+    },
     /// There is a card, and nothing of the model is on it.
     CardUnused {
         /// Which one.

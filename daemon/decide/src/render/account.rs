@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use plimsoll_config::limits;
 use plimsoll_config::units::{Bytes, thousands};
 
 use crate::ledger::{Account, AccountId, Bounds, Entry};
@@ -47,7 +48,11 @@ fn head(account: &Account) -> String {
     let name = account.id.name().to_uppercase();
     match (account.id, account.bounds) {
         (AccountId::Vram(index), Some(Bounds { limit, line })) => {
-            let kept_free = limit.saturating_sub(line).mib_rounded_down();
+            let kept_free = limit.saturating_sub(line);
+            let kept_free = match kept_free < limits::VRAM_LINE_FREE.min(limit) {
+                true => format!("{} of {}", kept_free.mib_rounded_down(), limits::VRAM_LINE_FREE.mib_rounded_down()),
+                false => kept_free.mib_rounded_down().to_string(),
+            };
             let limit = limit.gib_text(2);
             format!("{name:<6} GPU {index} · {title}{limit} GiB · line: {kept_free} MiB free")
         }

@@ -3,6 +3,8 @@
 mod fixtures;
 
 mod caps;
+mod cards;
+mod cases;
 mod dense;
 mod host;
 mod ladder;

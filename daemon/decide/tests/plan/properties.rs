@@ -1,229 +1,27 @@
 //! Properties of all models, machines and wishes.
 
-use plimsoll_config::config::{KvType, Setting};
+use plimsoll_config::config::Setting;
 use plimsoll_config::limits;
 use plimsoll_config::units::{Bytes, Tokens};
 use plimsoll_decide::ledger::AccountId;
 use plimsoll_decide::plan::{
-    CardReading, Change, Draft, Experts, GpuProgram, Images, Knobs, KvSharing, LayerSizes, MachineReading, Mode,
-    ModelSizes, Plan, Policy, Profile, RankedExpert, Refusal, Speculation, Wish, plan,
+    CardReading, Change, Draft, ExpertPlacement, Images, Knobs, MachineReading, Mode, ModelSizes, Note, Plan, Refusal,
+    Wish, plan,
 };
 use plimsoll_decide::render::{plan_text, refusal_text};
 use proptest::prelude::*;
 
-use crate::fixtures::{MIB, kv_layer, mib, program};
-
-prop_compose! {
-    fn any_layer(dim: u64)(
-        heads in 1..9u64,
-        window in prop::option::of(1..4096u32),
-        dense_mib in 0..400u64,
-        expert_mib in prop::option::weighted(0.8, 1..4u64),
-    ) -> LayerSizes {
-        LayerSizes { dense: mib(dense_mib), kv: kv_layer(heads, dim, window), expert: expert_mib.map(mib) }
-    }
-}
-
-prop_compose! {
-    fn any_experts()(per_layer in 1..300u32, top_k in 1..9u32, loan_slots in 0..64u32) -> Experts {
-        Experts { per_layer, top_k: top_k.min(per_layer), loan_slots }
-    }
-}
-
-prop_compose! {
-    fn any_speculation()(arena in 0..200u64, head in 0..200u64, small in prop::option::of(0..100u64)) -> Speculation {
-        Speculation {
-            verify_arena: mib(arena),
-            draft_head: mib(head),
-            small_draft_head: small.map(|small| mib(small.min(head))),
-        }
-    }
-}
-
-prop_compose! {
-    fn any_model()(
-        layers in prop::sample::select(vec![64, 128, 256, 64, 128, 256, 64, 128, 256, 80])
-            .prop_flat_map(|dim| prop::collection::vec(any_layer(dim), 0..12)),
-        experts in prop::option::of(any_experts()),
-        (embedding_mib, output_mib, is_tied) in (0..500u64, 0..500u64, any::<bool>()),
-        n_ctx_train in 1..200_000u32,
-        (activations_mib, prompt_path_mib) in (0..500u64, 0..1200u64),
-        (image_encoder, speculation) in (prop::option::of((0..900u64).prop_map(mib)), prop::option::of(any_speculation())),
-    ) -> ModelSizes {
-        let of_layers: Bytes = layers.iter().map(|layer| layer.dense).sum();
-        let output = if is_tied { mib(embedding_mib) } else { mib(output_mib) };
-        let beside = if is_tied { Bytes::ZERO } else { output };
-        ModelSizes {
-            file_bytes: mib(1),
-            dense_weights: [of_layers, mib(embedding_mib), beside].into_iter().sum(),
-            token_embedding: mib(embedding_mib),
-            output,
-            layers,
-            experts,
-            n_ctx_train: Tokens(n_ctx_train),
-            activations: mib(activations_mib),
-            prompt_path: mib(prompt_path_mib),
-            image_encoder,
-            speculation,
-        }
-    }
-}
-
-prop_compose! {
-    fn any_gpu(most_mib: u64)(
-        index in 0..3u32,
-        total_mib in 1..most_mib,
-        used_permille in prop_oneof![0..200u64, 0..1000u64],
-        context_mib in 0..500u64,
-        reserved_mib in prop::option::of(0..200u64),
-        // For at most 12 layers and the output, or not for all of them.
-        layer_gains_ns in prop_oneof![Just(Vec::new()), prop::collection::vec(0..50_000u64, 1..14)],
-        programs in prop::collection::vec((0..4000u64, any::<bool>()), 0..5),
-    ) -> CardReading {
-        let programs = programs.into_iter().zip(100..).map(|((n_mib, is_desktop), pid)| GpuProgram {
-            program: program(pid, "g", mib(n_mib)), is_desktop,
-        });
-        CardReading {
-            index,
-            name: "card".to_owned(),
-            total: mib(total_mib),
-            free: mib(total_mib - total_mib * used_permille / 1000),
-            context: mib(context_mib),
-            driver_reserved: reserved_mib.map(mib),
-            programs: programs.collect(),
-            bytes_per_second: Some(Bytes(300_000_000_000)),
-            request_start: None,
-            layer_gains_ns,
-        }
-    }
-}
-
-prop_compose! {
-    /// Machines of about the size that a model needs: the others say yes or no at once.
-    fn any_machine(model: &ModelSizes)(
-        limit_mib in 0..(model.dense_weights.0 + model.expert_bytes().0) * 3 / 2 / MIB + 6000,
-        foreign_mib in prop_oneof![0..200u64, 0..3000u64],
-        programs in prop::collection::vec(0..5000u64, 0..6),
-        gpu in prop::option::of(any_gpu(model.dense_weights.0 / MIB + 8000)),
-        profile in prop::option::of(prop::collection::vec((0..14u32, 0..1000u32), 0..500)),
-    ) -> MachineReading {
-        let programs = programs.into_iter().zip(1..).map(|(n_mib, pid)| program(pid, "p", mib(n_mib)));
-        let ranked = |ranked: Vec<(u32, u32)>| Profile {
-            ranked: ranked.into_iter().map(|(layer, uses)| RankedExpert { layer, uses }).collect(),
-        };
-        MachineReading {
-            host_limit: mib(limit_mib),
-            host_foreign: mib(foreign_mib),
-            programs: programs.collect(),
-            host_bytes_per_second: Some(Bytes(20_000_000_000)),
-            gpus: gpu.into_iter().collect(),
-            profile: profile.map(ranked),
-            ..MachineReading::default()
-        }
-    }
-}
-
-fn setting<T: Clone + std::fmt::Debug>(value: impl Strategy<Value = T>) -> impl Strategy<Value = Setting<T>> {
-    prop::option::of(value).prop_map(|value| value.map_or(Setting::Auto, Setting::Exactly))
-}
-
-prop_compose! {
-    fn any_wish()(
-        context in setting((64..200_000u32).prop_map(Tokens)),
-        kv_type in prop::sample::select(KvType::ALL.to_vec()),
-        max_sessions in 1..8u32,
-        host_line in prop_oneof![3 => Just(Setting::Auto), 1 => (256..20_000u64).prop_map(|n| Setting::Exactly(mib(n)))],
-        kv_sharing in prop::sample::select(vec![KvSharing::Each, KvSharing::Shared]),
-        (kv_window, resident_budget) in (
-            prop::option::of(setting((64..200_000u32).prop_map(Tokens))),
-            prop::option::of(setting((0..6_000u64).prop_map(mib))),
-        ),
-        reserve in setting((0..3000u64).prop_map(mib)),
-        gpu_layers in prop_oneof![3 => Just(Setting::Auto), 1 => (0..14u32).prop_map(Setting::Exactly)],
-        (images, draft) in (
-            setting(prop::sample::select(vec![Images::Card, Images::Cpu])),
-            setting(prop::sample::select(vec![Draft::Full, Draft::Small])),
-        ),
-        (is_benchmark, policy) in (
-            any::<bool>(), prop::sample::select(vec![Policy::Strict, Policy::Wait, Policy::Adapt]),
-        ),
-    ) -> Wish {
-        let mode = if is_benchmark && reserve == Setting::Auto { Mode::Benchmark } else { Mode::Stable };
-        Wish {
-            context, kv_type, max_sessions, host_line, kv_sharing, kv_window, resident_budget, reserve, gpu_layers,
-            images, draft,
-            mode, policy,
-        }
-    }
-}
-
-prop_compose! {
-    /// A wish that leaves to the planner what can be left to it.
-    fn open_wish()(
-        wish in any_wish(),
-        (has_window, has_file_tier) in (any::<bool>(), any::<bool>()),
-    ) -> Wish {
-        Wish {
-            context: Setting::Auto,
-            host_line: Setting::Auto,
-            kv_window: has_window.then_some(Setting::Auto),
-            resident_budget: has_file_tier.then_some(Setting::Auto),
-            reserve: Setting::Auto,
-            gpu_layers: Setting::Auto,
-            images: Setting::Auto,
-            draft: Setting::Auto,
-            ..wish
-        }
-    }
-}
-
-/// A machine that has a little more or less than what the best plan takes of it, where the ladder is at work.
-fn at_the_edge(model: &ModelSizes, machine: MachineReading, wish: &Wish, host: u64, card: u64) -> MachineReading {
-    let mut huge = MachineReading { host_limit: mib(1 << 20), host_foreign: Bytes::ZERO, ..machine.clone() };
-    for gpu in &mut huge.gpus {
-        (gpu.total, gpu.free) = (mib(1 << 20), mib(1 << 20));
-    }
-    let Ok(best) = plan(model, &huge, wish) else { return machine };
-    let own = |id| best.ledger.account(id).map_or(Bytes::ZERO, |account| account.own());
-    // The line is 1 GiB or 12 % under the limit; a card's cache needs its floor, not all experts.
-    let host_limit = Bytes(own(AccountId::Host).0 + own(AccountId::Host).0 / 7).saturating_add(mib(500 + host));
-    let mut machine = MachineReading { host_limit, host_foreign: Bytes::ZERO, ..machine };
-    for gpu in &mut machine.gpus {
-        let cached = best.placement.experts.map_or(Bytes::ZERO, |experts| experts.cached);
-        let needed = own(AccountId::Vram(gpu.index)).saturating_sub(cached).saturating_add(model.cache_floor().1);
-        let reserve_and_cards_own = mib(card);
-        gpu.free = needed.saturating_add(reserve_and_cards_own);
-        gpu.total = gpu.free.saturating_add(mib(100));
-    }
-    machine
-}
-
-/// Half of the cases are wild, half are where a little more or less decides.
-fn any_case() -> impl Strategy<Value = (ModelSizes, MachineReading, Wish)> {
-    // Boxed: what makes a model and a machine is more than a thread's stack holds several times over.
-    let wild = any_model().boxed().prop_flat_map(|model| {
-        let machine = any_machine(&model).boxed();
-        (Just(model), machine, any_wish())
-    });
-    let edge = any_model()
-        .boxed()
-        .prop_flat_map(|model| {
-            let machine = any_machine(&model).boxed();
-            (Just(model), machine, open_wish(), 0..1500u64, 0..1000u64)
-        })
-        .prop_map(|(model, machine, wish, host, card)| {
-            let machine = at_the_edge(&model, machine, &wish, host, card);
-            (model, machine, wish)
-        });
-    prop_oneof![wild.boxed(), edge.boxed()]
-}
+use crate::cases::any_case;
+use crate::fixtures::mib;
 
 /// The machine and the wish after a change was made.
 fn made(change: &Change, machine: &MachineReading, wish: &Wish) -> (MachineReading, Wish) {
     let (mut machine, mut wish) = (machine.clone(), *wish);
     match change {
-        Change::CloseProgram { program, account: AccountId::Vram(_) } => {
-            let gpu = &mut machine.gpus[0];
+        Change::CloseProgram { program, account: account @ AccountId::Vram(_) } => {
+            let AccountId::Vram(index) = account else { unreachable!("matched above") };
+            let gpu =
+                machine.gpus.iter_mut().find(|gpu| gpu.index == *index).expect("offered for a card that is there");
             gpu.free = gpu.free.saturating_add(program.bytes).min(gpu.total);
         }
         Change::CloseProgram { program, account: _ } => {
@@ -322,24 +120,28 @@ fn is_no_worse(a: &Plan, b: &Plan, model: &ModelSizes, machine: &MachineReading)
         return Ok(());
     }
     if let (Some(a_experts), Some(b_experts)) = (a.placement.experts, b.placement.experts) {
-        prop_assert!(b_experts.n_file_only <= a_experts.n_file_only, "{:?} then {:?}", a_experts, b_experts);
-        prop_assert!(b_experts.n_cached >= a_experts.n_cached, "{:?} then {:?}", a_experts, b_experts);
-    } else if let Some(gpu) = machine.gpus.first() {
+        let rank = |experts: ExpertPlacement| (experts.n_file_only, std::cmp::Reverse(experts.n_cached));
+        prop_assert!(rank(b_experts) <= rank(a_experts), "{:?} then {:?}", a_experts, b_experts);
+    } else if a.placement.gpu == b.placement.gpu
+        && let Some(gpu) = machine.gpus.iter().find(|gpu| Some(gpu.index) == a.placement.gpu)
+    {
         let (before, after) = (saved_ns(a, model, gpu), saved_ns(b, model, gpu));
         prop_assert!(after >= before, "{before} ns saved by {:?}, then {after} by {:?}", a.placement, b.placement);
     }
     Ok(())
 }
 
-/// The same machine with more memory, and the same with more of its card free.
-fn grown(machine: &MachineReading, by_mib: u64) -> [MachineReading; 2] {
+/// The same machine with more memory, and with more of each of its cards free, one after the other.
+fn grown(machine: &MachineReading, by_mib: u64) -> Vec<MachineReading> {
     let host = MachineReading { host_limit: machine.host_limit.saturating_add(mib(by_mib)), ..machine.clone() };
-    let mut card = machine.clone();
-    for gpu in &mut card.gpus {
+    let card = |index: usize| {
+        let mut machine = machine.clone();
+        let gpu = &mut machine.gpus[index];
         gpu.total = gpu.total.saturating_add(mib(by_mib));
         gpu.free = gpu.free.saturating_add(mib(by_mib));
-    }
-    [host, card]
+        machine
+    };
+    (0..machine.gpus.len()).map(card).chain([host]).collect()
 }
 
 proptest! {
@@ -356,8 +158,22 @@ proptest! {
                 prop_assert!(account.used() <= bounds.line, "{}", plan_text(&plan));
                 prop_assert_eq!(account.shortfall(), Bytes::ZERO);
             }
-            if let (AccountId::Vram(_), Some(gpu)) = (account.id, machine.gpus.first()) {
+            let gpu = machine.gpus.iter().find(|gpu| account.id == AccountId::Vram(gpu.index));
+            if let Some(gpu) = gpu {
                 prop_assert_eq!(account.foreign(), gpu.total.saturating_sub(gpu.free));
+            }
+            if is_ours && gpu.is_some() && account.used().saturating_add(limits::VRAM_LINE_FREE) > bounds.limit {
+                // The line of a request's start is left only where that was written, measured for, given up, or is told; or
+                // where an earlier start has shown that a request finds it all the same.
+                let is_told = |note: &Note| {
+                    matches!(note, Note::SlackLow { .. } | Note::ReserveTooSmall { .. } | Note::UnderLine { .. })
+                };
+                let was_seen = gpu.is_some_and(|gpu| gpu.request_start.is_some());
+                let gave_up = plan.given_up.iter().any(|change| matches!(change, Change::Reserve { .. }));
+                prop_assert!(
+                    plan.mode == Mode::Benchmark || gave_up || was_seen || plan.notes.iter().any(is_told),
+                    "{}", plan_text(&plan)
+                );
             }
         }
         let knobs = &plan.knobs;
@@ -372,8 +188,16 @@ proptest! {
         if let (Some(Setting::Exactly(budget)), Some(taken)) = (wish.resident_budget, knobs.resident_budget) {
             prop_assert!(taken == budget || plan.placement.experts.is_some_and(|experts| experts.n_file_only == 0));
         }
-        if let (Setting::Exactly(n_layers), Some(_), None) = (wish.gpu_layers, machine.gpus.first(), plan.placement.experts) {
-            prop_assert_eq!(plan.placement.gpu_layers.len(), model.layers.len().min(n_layers as usize));
+        if let Setting::Exactly(asked) = wish.gpu_layers {
+            let is_kept = plan.placement.gpu_layers.len() == model.layers.len().min(asked as usize);
+            let is_told = plan.notes.iter().any(|note| matches!(note, Note::LayersDiffer { .. }));
+            prop_assert_eq!(is_told, !is_kept, "{:?} {:?}", plan.placement, plan.notes);
+            let can_be_kept = !machine.gpus.is_empty() && (plan.placement.experts.is_none() || asked == 0);
+            prop_assert!(is_kept || !can_be_kept, "{:?}", plan.placement);
+        }
+        if wish.images == Setting::Exactly(Images::Card) && model.image_encoder.is_some() {
+            let is_told = plan.notes.contains(&Note::ImagesOnCpu);
+            prop_assert_eq!(is_told, plan.placement.gpu.is_none());
         }
         if let Some(experts) = plan.placement.experts {
             prop_assert_eq!(experts.n_cached + experts.n_resident + experts.n_file_only, model.n_experts());
@@ -386,6 +210,8 @@ proptest! {
         let Ok(plan) = plan(&model, &machine, &wish) else { return Ok(()) };
         let has = |name| plan.ledger.accounts.iter().flat_map(|account| &account.entries).any(|e| e.object.name() == name);
         let is_moe = model.n_experts() > 0;
+        let of_cards = plan.ledger.accounts.iter().filter(|account| matches!(account.id, AccountId::Vram(_)));
+        prop_assert!(of_cards.flat_map(|account| &account.entries).all(|entry| entry.bytes > Bytes::ZERO || entry.object.name() == "expert_cache"));
         prop_assert!(is_moe || !(has("expert_resident") || has("expert_cache") || has("staging")));
         prop_assert!(model.speculation.is_some() || !(has("verify_arena") || has("draft_head")));
         prop_assert!(!machine.gpus.is_empty() || !(has("context") || has("slack") || has("expert_cache")));

@@ -18,7 +18,8 @@ use crate::fixtures::{
 
 const GPU: AccountId = AccountId::Vram(0);
 
-/// What is free of the card for reserve and cache after two clean starts, which differed by about 45 MiB.
+/// What is free of the card for reserve and cache after two clean starts. They differ by 51 MiB here and did by about 45
+/// there: where in the order the large experts stand is not known, and decides the difference.
 const CLEAN_FREE: [Bytes; 2] = [mib_tenths(35_563), mib_tenths(36_073)];
 
 const fn mib_tenths(n: u64) -> Bytes {
@@ -51,22 +52,24 @@ fn its_experts_are_those_of_the_notes() {
     assert_eq!((kv(KvType::Q8_0), kv(KvType::Q4_0)), (595, 315)); // 18 of 34 bytes: about half
 }
 
-/// A reserve of 1500: 1045 experts, 2.02 GiB; of 1728: 955 experts, 1.84 GiB. The note's GiB are the budget.
+/// A reserve of 1500: 1045 experts, 2.02 GiB; of 1728: 955 experts, 1.84 GiB. The counts are exact;
+/// the GiB were noted of the budget, rounded, and the cache is what whole experts fill of it (2.01 and 1.83).
 #[test]
 fn two_clean_starts() {
-    let check = |free, reserve_mib, expect| {
+    let check = |free, reserve_mib, expect, gib| {
         let (model, machine) = with_free(free);
         let plan = fits(&model, &machine, &workstation_wish(reserve_mib));
         let (n, cached) = n_cached(&plan);
         assert_eq!(n, expect);
         assert_eq!(plan.knobs.expert_cache, Some(cached));
+        assert_eq!(cached.gib_text(2), gib);
         let budget = free.saturating_sub(mib(reserve_mib));
         assert!(cached <= budget && budget.saturating_sub(cached) < LARGE_EXPERT);
         assert_eq!(plan.placement.gpu_layers.len(), 48);
         assert_eq!(plan.given_up, []);
     };
-    check(CLEAN_FREE[0], 1500, 1045);
-    check(CLEAN_FREE[1], 1728, 955);
+    check(CLEAN_FREE[0], 1500, 1045, "2.01");
+    check(CLEAN_FREE[1], 1728, 955, "1.83");
 }
 
 /// 0.28 GiB for the cache: it looks usable, and is not. Only `adapt` starts, and says that it is dirty.
@@ -208,7 +211,9 @@ fn a_reserve_with_little_slack_is_low() {
     let notes = |reserve| fits(&model, &machine, &workstation_wish(reserve)).notes;
     assert_eq!(notes(300), [Note::SlackLow { reserve: mib(300), slack: mib(5) }]);
     assert_eq!(notes(295 + 255), [Note::SlackLow { reserve: mib(550), slack: mib(255) }]);
-    assert_eq!(notes(295 + 256), []);
+    assert_eq!(notes(295 + 256), [Note::UnderLine { reserve: mib(551), slack: mib(256) }]);
+    assert_eq!(notes(295 + 511), [Note::UnderLine { reserve: mib(806), slack: mib(511) }]);
+    assert_eq!(notes(295 + 512), []);
     let low = Note::SlackLow { reserve: mib(200), slack: Bytes::ZERO };
     assert_eq!(notes(200), [Note::ReserveTooSmall { reserve: mib(200), needed: mib(295) }, low]);
 }
