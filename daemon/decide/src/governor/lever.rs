@@ -73,17 +73,6 @@ pub enum Kind {
     Vram,
 }
 
-impl Kind {
-    /// The kind of an account that has levers.
-    pub fn of(account: AccountId) -> Option<Kind> {
-        match account {
-            AccountId::Host => Some(Kind::Host),
-            AccountId::Vram(_) => Some(Kind::Vram),
-            AccountId::Disk => None,
-        }
-    }
-}
-
 /// One rung of the ladder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rung {

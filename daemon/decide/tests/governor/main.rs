@@ -1,6 +1,7 @@
 //! The governor against a small machine.
 
 mod bench;
+mod edges;
 mod pressure;
 mod properties;
 mod recovery;
