@@ -1,16 +1,17 @@
 //! `plimsoll plan`, and the look before each start of a worker: the header's sizes and the machine's reading become a plan
-//! or a refusal. The judging is `decide`'s; here are only the readings, the text and the JSON.
+//! or a refusal. The judging is `decide`'s; here are only the readings, and in [`json`] the answer for programs.
+
+mod json;
 
 use plimsoll_config::Config;
 use plimsoll_config::config::Setting;
 use plimsoll_config::limits::DEFAULT_PREFILL_CHUNK;
 use plimsoll_config::units::{Tokens, thousands};
-use plimsoll_decide::ledger::Ledger;
 use plimsoll_decide::plan::{Caps, Knobs, ModelSizes, Plan, Refusal, Shortfall, Wish, plan};
 use plimsoll_decide::render;
 use plimsoll_wire::{Start, WIRE_VERSION};
-use serde_json::{Value, json};
 
+pub(crate) use self::json::to_json;
 use crate::probe::memory;
 
 /// Makes plans for one model and one configuration.
@@ -134,60 +135,4 @@ fn brief(shortfalls: &[Shortfall]) -> String {
         |short: &Shortfall| format!("{} is short by {} MiB", short.account, thousands(short.bytes.mib_rounded_up()));
     let all: Vec<String> = shortfalls.iter().map(short).collect();
     format!("DOES NOT FIT: {}; run `plimsoll plan` for the ledger and offers", all.join(" and "))
-}
-
-/// The plan or refusal as JSON: the same figures as the text.
-pub(crate) fn to_json(outcome: &Result<Plan, Refusal>) -> Value {
-    match outcome {
-        Ok(plan) => json!({
-            "verdict": "fits",
-            "knobs": knobs(&plan.knobs),
-            "accounts": accounts(&plan.ledger),
-            "notes": plan.notes.iter().map(render::note_text).collect::<Vec<_>>(),
-        }),
-        Err(
-            refusal @ (Refusal::KvTypeImpossible { .. } | Refusal::ModesMixed { .. } | Refusal::OverLearnedCap { .. }),
-        ) => json!({
-            "verdict": "impossible",
-            "reason": render::refusal_text(refusal).trim_end(),
-        }),
-        Err(Refusal::DoesNotFit(shortage)) => json!({
-            "verdict": "does_not_fit",
-            "knobs": knobs(&shortage.knobs),
-            "accounts": accounts(&shortage.ledger),
-            "shortfalls": shortfalls(&shortage.shortfalls),
-            "short_with_all": shortfalls(&shortage.short_with_all),
-            "offers": shortage.offers.iter().map(|offer| json!({
-                "text": render::offer_text(offer),
-                "frees_bytes": offer.frees.0,
-                "is_enough": offer.is_enough,
-            })).collect::<Vec<_>>(),
-        }),
-    }
-}
-
-fn shortfalls(shortfalls: &[Shortfall]) -> Value {
-    shortfalls.iter().map(|short| json!({"account": short.account.name(), "bytes": short.bytes.0})).collect()
-}
-
-fn knobs(knobs: &plimsoll_decide::plan::Knobs) -> Value {
-    json!({"n_ctx": knobs.n_ctx.0, "kv_type": knobs.kv_type.name(), "max_sessions": knobs.max_sessions})
-}
-
-fn accounts(ledger: &Ledger) -> Value {
-    let account = |account: &plimsoll_decide::ledger::Account| {
-        json!({
-            "account": account.id.name(),
-            "limit_bytes": account.bounds.map(|bounds| bounds.limit.0),
-            "line_bytes": account.bounds.map(|bounds| bounds.line.0),
-            "used_bytes": account.used().0,
-            "objects": account.entries.iter().map(|entry| json!({
-                "object": entry.object.name(),
-                "bytes": entry.bytes.0,
-                "basis": entry.basis.name(),
-                "detail": entry.detail,
-            })).collect::<Vec<_>>(),
-        })
-    };
-    ledger.accounts.iter().map(account).collect()
 }
