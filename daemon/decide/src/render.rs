@@ -8,6 +8,7 @@ use std::fmt::Write;
 use plimsoll_config::limits;
 use plimsoll_config::units::{Bytes, thousands};
 
+use crate::calibration::History;
 use crate::ledger::{Account, AccountId, Ledger, Object};
 use crate::plan::{
     Adapt, CapLever, Cause, Change, Combination, DiskVerdict, FileTier, Mode, Note, Offer, Plan, Refusal, Shortage,
@@ -67,6 +68,22 @@ pub fn refusal_text(refusal: &Refusal) -> String {
             )
         }
         Refusal::DoesNotFit(shortage) => shortage_text(shortage),
+    }
+}
+
+/// What clean starts of the same model, knobs and card have given: beside a plan what to expect, beside a refusal of the
+/// card the evidence that the card is the cause and not the configuration.
+pub fn history_text(outcome: &Result<Plan, Refusal>, history: &History) -> Option<String> {
+    let words = history.words()?;
+    match outcome {
+        Ok(_) => Some(format!("Healthy interval on this machine: {words}.")),
+        Err(Refusal::DoesNotFit(shortage)) => {
+            let is_card = |short: &Shortfall| matches!(short.account, AccountId::Vram(_));
+            shortage.shortfalls.iter().any(is_card).then(|| {
+                format!("The card looks dirty, not the configuration: clean starts of this configuration give {words}.")
+            })
+        }
+        Err(Refusal::KvTypeImpossible { .. } | Refusal::ModesMixed { .. } | Refusal::OverLearnedCap { .. }) => None,
     }
 }
 
@@ -185,15 +202,16 @@ fn shortfall_text(short: &Shortfall, ledger: &Ledger) -> String {
             let sum = ledger.account(account).map_or_else(String::new, over_line_sum);
             format!("DOES NOT FIT: {account} is short by {missing} MiB.\n{sum}")
         }
-        Cause::UnderFloor { free_bytes, reserve, is_reserve_written, draft_head, n_slots, floor } => {
+        Cause::UnderFloor { free_bytes, reserve, is_reserve_written, draft_head, n_fit, n_slots, floor } => {
             let free = (free_bytes + MIB / 2).div_euclid(MIB);
             let (reserve, head) = (reserve.mib_rounded_up(), draft_head.mib_rounded_up());
             let rest = free - i128::from(reserve) - i128::from(head);
             let yours = if is_reserve_written { " (yours, explicit)" } else { "" };
             let asked = if head > 0 { format!(" − {head} draft head") } else { String::new() };
             format!(
-                "DOES NOT FIT: the expert cache needs at least {} slots ({} MiB).\n  {account}: {} MiB free after weights and \
-                 kv − {} reserve{yours}{asked} = {}; short by {missing} MiB.\n",
+                "DOES NOT FIT: the expert cache would get {} slots; it needs at least {} ({} MiB).\n  {account}: {} MiB free after \
+                 weights and kv − {} reserve{yours}{asked} = {}; short by {missing} MiB.\n",
+                thousands(n_fit),
                 thousands(n_slots),
                 thousands(floor.mib_rounded_up()),
                 signed(free),

@@ -154,12 +154,12 @@ fn shortfalls(shortfalls: &[Shortfall]) -> Value {
 fn shortfall(short: &Shortfall) -> Value {
     let cause = match short.cause {
         Cause::OverLine => json!({"rule": "over_line"}),
-        Cause::UnderFloor { free_bytes, reserve, is_reserve_written, draft_head, n_slots, floor } => json!({
+        Cause::UnderFloor { free_bytes, reserve, is_reserve_written, draft_head, n_fit, n_slots, floor } => json!({
             "rule": "expert_cache_under_floor",
             // It is a difference of sizes of real cards.
             "free_bytes": i64::try_from(free_bytes).unwrap_or(i64::MIN),
             "reserve_bytes": reserve.0, "is_reserve_written": is_reserve_written, "draft_head_bytes": draft_head.0,
-            "n_slots": n_slots, "floor_bytes": floor.0,
+            "n_fit": n_fit, "n_slots": n_slots, "floor_bytes": floor.0,
         }),
         Cause::GpuLayers { n_layers, needed, free } => json!({
             "rule": "gpu_layers", "n_layers": n_layers, "needed_bytes": needed.0, "free_bytes": free.0,

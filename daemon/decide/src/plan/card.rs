@@ -205,7 +205,15 @@ fn expert_cache(inputs: Inputs<'_>, choice: &Choice, gpu: &CardReading, kv_layer
     } else {
         let bytes = Bytes(u64::try_from(missing).unwrap_or(u64::MAX));
         let is_reserve_written = matches!(inputs.wish.reserve, Setting::Exactly(_));
-        let cause = Cause::UnderFloor { free_bytes, reserve, is_reserve_written, draft_head: head, n_slots, floor };
+        let cause = Cause::UnderFloor {
+            free_bytes,
+            reserve,
+            is_reserve_written,
+            draft_head: head,
+            n_fit: inputs.row.fill(0, Bytes(u64::try_from(start_bytes).unwrap_or(0))),
+            n_slots,
+            floor,
+        };
         shortfall = Some(Shortfall { account: account.id, bytes, cause });
         account.asked_beside = head.saturating_add(slack.saturating_sub(kept_free));
         (floor, format!("at least {} experts", thousands(n_slots)))

@@ -292,6 +292,8 @@ pub enum Cause {
         is_reserve_written: bool,
         /// The start asks for it beside the reserve; 0 without speculation.
         draft_head: Bytes,
+        /// Experts that would find room.
+        n_fit: u64,
         /// The floor in slots.
         n_slots: u64,
         /// The floor in bytes.

@@ -2,8 +2,9 @@
 
 use plimsoll_config::config::Setting;
 use plimsoll_config::units::Bytes;
-use plimsoll_decide::plan::{CardReading, Images, MachineReading, Note, RequestStart, Wish};
-use plimsoll_decide::render::{note_text, plan_text};
+use plimsoll_decide::calibration::{Figures, History, Speed};
+use plimsoll_decide::plan::{CardReading, Images, MachineReading, Note, RequestStart, Wish, plan};
+use plimsoll_decide::render::{history_text, note_text, plan_text};
 
 use crate::fixtures::{
     dense_7b, fits, gib, machine, mib, wish, workstation, workstation_card, workstation_model, workstation_wish,
@@ -83,4 +84,24 @@ fn the_card_with_the_best_plan_is_used_and_more_room_on_another_one_is_no_harm()
         let machine = MachineReading { gpus: vec![grown, good.clone()], ..workstation(good.clone()) };
         assert_eq!(fits(&model, &machine, &wish).placement.gpu, Some(0), "{more} MiB more on the other one");
     }
+}
+
+/// Eleven clean starts are known: what they gave stands beside the plan, and beside the refusal of a full card.
+#[test]
+fn what_clean_starts_gave_stands_beside_the_verdict() {
+    let figures = |n_slots, tok_s| Figures { cache: None, n_slots: Some(n_slots), speed: Some(Speed(tok_s * 1000)) };
+    let healthy = (0..11).map(|n| figures(955 + 9 * n, 39 + u64::from(n) * 4 / 10)).collect();
+    let history = History { healthy, strays: Vec::new() };
+    let interval = "955–1045 experts, 39–43 tok/s (11 clean starts)";
+    let model = workstation_model();
+    let plan_of = |free| plan(&model, &workstation(workstation_card(&model, free)), &workstation_wish(1728));
+    let beside = |free| history_text(&plan_of(free), &history);
+    assert_eq!(beside(mib(3600)), Some(format!("Healthy interval on this machine: {interval}.")));
+    let dirty = "The card looks dirty, not the configuration: clean starts of this configuration give";
+    assert_eq!(beside(mib(1055)), Some(format!("{dirty} {interval}.")));
+    assert_eq!(history_text(&plan_of(mib(3600)), &History::default()), None);
+    // A host that is short is no reason to suspect the card.
+    let host = MachineReading { host_limit: gib(20), ..workstation(workstation_card(&model, mib(3600))) };
+    let refused = plan(&model, &host, &workstation_wish(1728));
+    assert!(refused.is_err() && history_text(&refused, &history).is_none());
 }

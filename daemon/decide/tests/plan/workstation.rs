@@ -132,7 +132,7 @@ fn a_refusal_reads_like_this() {
     let (model, machine) = dirty();
     let text = refusal_text(&plan_error(&model, &machine, &workstation_wish(1728)));
     let expect = "\
-DOES NOT FIT: the expert cache needs at least 326 slots (827 MiB).
+DOES NOT FIT: the expert cache would get 0 slots; it needs at least 326 (827 MiB).
   GPU 0: 1,055 MiB free after weights and kv − 1,728 reserve (yours, explicit) − 86 draft head = −759; short by 1,587 MiB.
 ";
     assert!(text.starts_with(expect), "{text}");
@@ -290,7 +290,7 @@ fn every_account_that_is_short_is_named() {
     assert!(refused.offers.iter().all(|offer| !offer.is_enough));
     let text = refusal_text(&Refusal::DoesNotFit(Box::new(refused)));
     assert!(text.starts_with("DOES NOT FIT: host memory is short by "), "{text}");
-    assert!(text.contains("\nDOES NOT FIT: the expert cache needs at least 326 slots"), "{text}");
+    assert!(text.contains("\nDOES NOT FIT: the expert cache would get "), "{text}");
 }
 
 /// 13 GiB only in the file: about 265 MiB a token without a profile, a tenth of it with a good one.
@@ -370,7 +370,7 @@ VRAM   GPU 0 · RTX 4070 · 11.99 GiB · line: 512 MiB free          basis
   foreign           71.0 MiB   ptyxis (pid 1005), desktop         measured
   foreign            4.0 MiB   chromium (pid 1006), desktop       measured
   unattributed      0.42 GiB   in use, of no known holder         measured
-DISK   /models on nvme0n1                                         basis
+DISK   /models on nvme0n1 · 3.1 GB/s (measured)                   basis
   model_file       52.50 GiB   read once, some experts on demand  measured
   file_tier_reads   21.1 MiB   a token, of 6,770 experts          planned
   13.00 GiB of experts only in the file · about 2.2 % of expert uses · 21.1 MiB a token, 0.26 GiB without a profile · the disk keeps up
