@@ -1,6 +1,6 @@
 //! The ledger while it runs: a book of debits, each one a guard that gives its bytes back when it is dropped.
 //!
-//! Whoever takes memory (a session, a request's journal, a slab pool) first takes a [`Debit`] for it and keeps it beside
+//! It is made for whoever takes memory (a session, a request's journal, a slab pool): a [`Debit`] is taken first and kept beside
 //! the memory, so that the two end together, also when a task is cancelled half-way. A book never goes over its bound,
 //! and there is no call to return bytes that one could forget.
 //!
