@@ -300,3 +300,24 @@ fn a_lever_at_its_floor_is_not_asked_again() {
     bench.run(60_000);
     assert!(bench.moves().all(|(_, moved)| moved.lever == Lever::ResidentBudget), "{}", bench.story());
 }
+
+/// Host memory falls by 1.5 GiB a second: because the worker fills its own budget, or because others take it.
+#[test]
+fn what_our_own_levers_take_is_nobodys_growth() {
+    for (is_ours, expect) in [(true, 0), (false, 1)] {
+        let mut bench = Bench::new(Mode::Act);
+        for step in 1..15 {
+            bench.now = Millis(step * 200);
+            let taken = mib(300 * step);
+            let mut sample = bench.fresh();
+            let host = sample.host.as_mut().expect("it is read");
+            host.value.free = gib(9).saturating_sub(taken);
+            host.value.room = host.value.free.0 as i64 - bench.margin.0 as i64;
+            let levers = &mut sample.worker.as_mut().expect("it reports").value.levers;
+            levers[1].held = if is_ours { gib(30).saturating_add(taken) } else { gib(30) };
+            let out = bench.governor.step(bench.now, &Input::Sample(sample));
+            bench.carry_out(&out);
+        }
+        assert_eq!(bench.moves().count().min(1), expect, "ours: {is_ours}\n{}", bench.story());
+    }
+}
