@@ -162,6 +162,8 @@ fn planted_moves_are_caught() {
     check("up on an old reading", vec![old], "on an old reading");
     let pressed = Step { foreign: 22 * GIB, ..step(200, Vec::new(), Vec::new()) };
     check("up after pressure", vec![pressed, step(260, Vec::new(), vec![to(9 * GIB)])], "after pressure");
+    let full = Step { foreign: 20 * GIB, ..step(300, Vec::new(), vec![to(11 * GIB)]) };
+    check("up beyond the line", vec![full], "left under the line");
     let turned = vec![step(300, Vec::new(), vec![to(9 * GIB)]), step(301, Vec::new(), vec![to(7 * GIB)])];
     check("a raise is turned round", turned, "");
 }

@@ -8,7 +8,7 @@
 //!   a reading taken after it;
 //! - an upward move comes [`QUIET`] after the last downward move and the last reading over the line in its account, on a reading
 //!   not older than [`MAX_AGE`]; at most [`MAX_UNDONE_PER_HOUR`] of them are undone within an hour ([`UNDONE_WITHIN`]);
-//! - a start's ledger is within every line at a reading not older than [`MAX_AGE`];
+//! - the ledger is within every line after a start and after each upward move, at a reading not older than [`MAX_AGE`];
 //! - within [`OOM_MEMORY`] of a death for memory, a start has a lever of that account lower than at the death, unless others
 //!   hold at least [`ROOM_MADE`] less there than at the death;
 //! - a request refused as poison is poison; a poison request kills at most [`MAX_POISON_DEATHS`] workers.
@@ -335,6 +335,7 @@ impl Checker {
             self.one_in_flight(lever, is_up);
             if is_up {
                 self.may_rise(account, sight);
+                self.raise_within_line(account, to.saturating_sub(from), sight);
             } else {
                 self.may_fall_again(account, sight);
             }
@@ -391,6 +392,22 @@ impl Checker {
         }
         if sight.taken_at(account).is_none_or(|taken| now.since(taken) > MAX_AGE) {
             self.broken(|| format!("{account} is raised on an old reading"));
+        }
+    }
+
+    /// The ledger with the bytes that are given back is still within its line.
+    fn raise_within_line(&mut self, account: Account, more: Bytes, sight: &Sight) {
+        let room = match account {
+            Account::Host => sight.host.map(|reading| reading.value.room_to_line()),
+            Account::Vram(card) => {
+                let line = self.facts.cards[card.index()].request_line;
+                free(sight, card).map(|free| free.0 as i64 - line.0 as i64)
+            }
+        };
+        if room.is_none_or(|room| more.0 as i64 > room + TOLERANCE.0 as i64) {
+            let room = room
+                .map_or_else(|| "nothing is known to be".to_owned(), |room| format!("{} are", super::story::gib(room)));
+            self.broken(|| format!("{account} is raised by {more} where {room} left under the line"));
         }
     }
 
