@@ -11,6 +11,7 @@ use crate::exit::ExitCode;
 use crate::model;
 use crate::plan::{self, Ask, Planner};
 use crate::setup::{self, SetupError};
+use crate::state::StateFolder;
 
 /// `plimsoll check-config FILE`.
 pub(crate) fn check_config(file: &Path) -> ExitCode {
@@ -41,7 +42,8 @@ fn try_plan(args: &PlanArgs) -> Result<ExitCode, SetupError> {
     }
     let path = config.model.path.clone().ok_or(SetupError::NoModel)?;
     let sized = model::read_sizes(&path)?;
-    let planner = Planner::new(&config, sized.sizes, path.display().to_string());
+    let truth = StateFolder::of_environment(&path).load_truth();
+    let planner = Planner::new(&config, sized.sizes, path.display().to_string(), truth);
     let outcome = match planner.plan(Ask::default()) {
         Ok(Ok(plan)) => Ok(plan),
         Ok(Err(e)) => return Err(SetupError::System(format!("the machine's memory could not be read: {e}"))),

@@ -1,9 +1,10 @@
-//! What is kept over the daemon's life: limits learned from deaths, and requests that killed workers, for replay.
+//! What is kept over the daemon's life: limits learned from deaths, what starts held beside their plans, and requests that killed workers, for replay.
 //!
 //! The folder is `$STATE_DIRECTORY` (systemd), else `$XDG_STATE_HOME/plimsoll`, else `~/.local/state/plimsoll`. Kept requests are
 //! readable by their owner alone: they hold what somebody wrote. Nothing here is needed to serve: what can't be read or
 //! written is a line in the log. A thread of its own writes, in order: the supervisor waits for no disk.
 
+use std::collections::VecDeque;
 use std::fs::{self, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
@@ -12,11 +13,15 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
 
-use plimsoll_config::limits::{MAX_KEPT_REQUESTS, MAX_LEARNED_STEPS, MAX_STATE_FILE_BYTES, STATE_QUEUE};
-use plimsoll_config::units::Millis;
+use plimsoll_config::limits::{
+    MAX_KEPT_REQUESTS, MAX_LEARNED_STEPS, MAX_MEASURED_STARTS, MAX_STATE_FILE_BYTES, STATE_QUEUE,
+};
+use plimsoll_config::units::{Bytes, Millis};
 use plimsoll_decide::admission::RequestId;
+use plimsoll_decide::ledger::{AccountId, Object};
 use plimsoll_decide::lifecycle::death::OomAccount;
 use plimsoll_decide::lifecycle::learned::{Learned, Lowered};
+use plimsoll_decide::measured::{Key, Pair, Truth};
 use plimsoll_decide::plan::CapLever;
 use serde_json::{Value, json};
 
@@ -44,6 +49,29 @@ impl StateFolder {
         let mut hasher = DefaultHasher::new();
         self.model.hash(&mut hasher);
         Some(self.folder.as_ref()?.join(format!("learned-{:016x}.json", hasher.finish())))
+    }
+
+    fn measured_file(&self) -> Option<PathBuf> {
+        let learned = self.learned_file()?;
+        Some(learned.with_file_name(learned.file_name()?.to_str()?.replace("learned-", "measured-")))
+    }
+
+    /// What earlier starts of this model held; nothing if that can't be read.
+    pub(crate) fn load_truth(&self) -> Truth {
+        let Some(path) = self.measured_file().filter(|path| path.exists()) else { return Truth::default() };
+        let truth = read_bounded(&path).ok().and_then(|text| parse_truth(&self.model, &text));
+        if truth.is_none() {
+            tracing::warn!("{} can't be read: estimates are not corrected by earlier starts", path.display());
+        }
+        truth.unwrap_or_default()
+    }
+
+    fn store_truth(&self, truth: &Truth) {
+        if let Some(path) = self.measured_file()
+            && let Err(e) = write_whole(&path, &truth_json(truth).to_string())
+        {
+            tracing::warn!("what was measured is not stored in {}: {e}", path.display());
+        }
     }
 
     /// What earlier daemons learned of this model; nothing if that can't be read.
@@ -85,6 +113,7 @@ impl StateFolder {
             for job in inbox {
                 match job {
                     Job::Learned(learned) => self.store_learned(&learned),
+                    Job::Measured(truth) => self.store_truth(&truth),
                     Job::Keep(request, record) => self.keep_request(request, record),
                 }
             }
@@ -97,11 +126,12 @@ impl StateFolder {
 #[derive(Debug)]
 enum Job {
     Learned(Learned),
+    Measured(Truth),
     Keep(RequestId, Value),
 }
 
 /// The way to the thread that writes.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct StateWriter {
     jobs: mpsc::SyncSender<Job>,
 }
@@ -113,6 +143,11 @@ impl StateWriter {
             tracing::warn!("learned: {} at most {} since {} ran out of memory", step.lever.name(), step.to, step.from);
         }
         self.send(Job::Learned(learned.clone()));
+    }
+
+    /// Stores what starts of the model held.
+    pub(crate) fn store_truth(&self, truth: Truth) {
+        self.send(Job::Measured(truth));
     }
 
     /// Keeps a request that killed workers; of more than [`MAX_KEPT_REQUESTS`] the oldest leave.
@@ -149,6 +184,34 @@ fn parse_learned(text: &str) -> Option<Learned> {
     };
     let steps: Vec<Lowered> = value["steps"].as_array()?.iter().map(step).collect::<Option<_>>()?;
     (steps.len() <= MAX_LEARNED_STEPS).then_some(Learned { steps, calm: Millis(value["calm_ms"].as_u64()?) })
+}
+
+/// Host objects alone: no card is read yet.
+fn truth_json(truth: &Truth) -> Value {
+    let of_object = |(key, pairs): &(Key, VecDeque<Pair>)| {
+        let pairs: Vec<[u64; 2]> = pairs.iter().map(|pair| [pair.uncorrected.0, pair.measured.0]).collect();
+        json!({"object": key.object.name(), "uncorrected_and_measured_bytes": pairs})
+    };
+    let is_host = |(key, _): &&(Key, VecDeque<Pair>)| key.account == AccountId::Host;
+    json!({"objects": truth.pairs.iter().filter(is_host).map(of_object).collect::<Vec<_>>()})
+}
+
+/// `None` for anything but a file of ours.
+fn parse_truth(model: &str, text: &str) -> Option<Truth> {
+    let value: Value = serde_json::from_str(text).ok()?;
+    let pair = |pair: &Value| {
+        let (uncorrected, measured) = (pair.get(0)?.as_u64()?, pair.get(1)?.as_u64()?);
+        Some(Pair { uncorrected: Bytes(uncorrected), measured: Bytes(measured) })
+    };
+    let of_object = |of: &Value| {
+        let object = Object::ALL.into_iter().find(|object| of["object"] == object.name())?;
+        let pairs = of["uncorrected_and_measured_bytes"].as_array()?;
+        let pairs: VecDeque<Pair> = pairs.iter().map(pair).collect::<Option<_>>()?;
+        let is_bounded = pairs.len() <= MAX_MEASURED_STARTS;
+        is_bounded.then(|| (Key { model_hash: model.to_owned(), account: AccountId::Host, object }, pairs))
+    };
+    let pairs: Vec<_> = value["objects"].as_array()?.iter().map(of_object).collect::<Option<_>>()?;
+    (pairs.len() <= Object::ALL.len()).then_some(Truth { pairs })
 }
 
 fn account_name(account: OomAccount) -> &'static str {
@@ -207,6 +270,34 @@ mod tests {
         assert_eq!(other.load_learned(), Learned::default());
         fs::write(state.learned_file().unwrap(), r#"{"calm_ms": 1, "steps": [{"account": "moon"}]}"#).unwrap();
         assert_eq!(state.load_learned(), Learned::default());
+    }
+
+    #[test]
+    fn what_starts_held_is_read_again_and_only_if_it_is_whole() {
+        let temp = tempfile::tempdir().unwrap();
+        let state = folder(temp.path());
+        assert_eq!(state.load_truth(), Truth::default());
+        let key = |object| Key { model_hash: state.model.clone(), account: AccountId::Host, object };
+        let pair = |uncorrected, measured| Pair { uncorrected: Bytes(uncorrected), measured: Bytes(measured) };
+        let truth = Truth {
+            pairs: vec![
+                (key(Object::Activations), [pair(10, 11), pair(u64::MAX, 0)].into()),
+                (key(Object::DenseWeights), [pair(7, 7)].into()),
+            ],
+        };
+        state.store_truth(&truth);
+        assert_eq!(state.load_truth(), truth);
+        let too_many = vec![[1, 2]; MAX_MEASURED_STARTS + 1];
+        for damaged in [
+            String::new(),
+            "{}".to_owned(),
+            r#"{"objects": [{"object": "moon", "uncorrected_and_measured_bytes": []}]}"#.to_owned(),
+            r#"{"objects": [{"object": "activations", "uncorrected_and_measured_bytes": [[1]]}]}"#.to_owned(),
+            json!({"objects": [{"object": "activations", "uncorrected_and_measured_bytes": too_many}]}).to_string(),
+        ] {
+            fs::write(state.measured_file().unwrap(), &damaged).unwrap();
+            assert_eq!(state.load_truth(), Truth::default(), "{damaged}");
+        }
     }
 
     #[test]

@@ -52,7 +52,7 @@ impl PlanError {
     }
 
     /// `service         3.1 % too little: 128 MiB estimated, 132 measured; over the target`.
-    fn words(&self) -> String {
+    pub fn words(&self) -> String {
         let figures = format!("{} MiB {}, {} measured", mib(self.planned), self.basis.name(), mib(self.measured));
         let name = self.object.name();
         let Some(permille) = self.permille() else {

@@ -3,10 +3,15 @@
 
 mod json;
 
+use std::sync::{Mutex, PoisonError};
+
 use plimsoll_config::Config;
 use plimsoll_config::config::Setting;
 use plimsoll_config::limits::DEFAULT_PREFILL_CHUNK;
-use plimsoll_config::units::{Tokens, thousands};
+use plimsoll_config::units::{Bytes, Tokens, thousands};
+use plimsoll_decide::ledger::reconcile::{Measured, reconcile};
+use plimsoll_decide::ledger::{Account, AccountId, Object};
+use plimsoll_decide::measured::{Estimate, Experience, Report, Truth};
 use plimsoll_decide::plan::{Caps, Knobs, ModelSizes, Plan, Refusal, Shortfall, Wish, plan};
 use plimsoll_decide::render;
 use plimsoll_wire::{Start, WIRE_VERSION};
@@ -21,6 +26,15 @@ pub(crate) struct Planner {
     wish: Wish,
     model_path: String,
     n_threads: u32,
+    /// What earlier starts of this model held, beside what was planned for them.
+    truth: Mutex<Truth>,
+}
+
+/// What of a plan can be held against what the worker says it holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Planned {
+    host: Account,
+    estimates: Vec<Estimate>,
 }
 
 /// What is asked of a plan beside the wish.
@@ -42,6 +56,8 @@ pub(crate) enum Verdict {
         knobs: Knobs,
         /// What of it may be lowered.
         ours: Caps,
+        /// What it said of host memory.
+        planned: Option<Box<Planned>>,
     },
     /// Not now.
     Refused {
@@ -65,14 +81,15 @@ impl Verdict {
 }
 
 impl Planner {
-    pub(crate) fn new(config: &Config, sizes: ModelSizes, model_path: String) -> Self {
+    /// `truth` is what earlier starts of this model showed.
+    pub(crate) fn new(config: &Config, sizes: ModelSizes, model_path: String, truth: Truth) -> Self {
         let n_threads = match config.worker.threads {
             Setting::Exactly(n_threads) => n_threads,
             // As many as the scheduler and the control group give us; one when they don't say.
             Setting::Auto => std::thread::available_parallelism()
                 .map_or(1, |n| u32::try_from(n.get()).unwrap_or(1).min(plimsoll_config::limits::MAX_THREADS)),
         };
-        Self { sizes, wish: Wish::from(config), model_path, n_threads }
+        Self { sizes, wish: Wish::from(config), model_path, n_threads, truth: Mutex::new(truth) }
     }
 
     /// Threads that the worker computes with.
@@ -92,6 +109,7 @@ impl Planner {
         match memory::read() {
             Ok(mut machine) => {
                 machine.caps = ask.caps;
+                machine.experience = Some(Experience { model_hash: self.model_path.clone(), truth: self.truth() });
                 plan(&self.sizes, &machine, &wish).map(Ok)
             }
             Err(e) => Ok(Err(e)),
@@ -101,7 +119,11 @@ impl Planner {
     /// The same as a verdict for the supervisor. Reads a few small files: not for the reactor's threads.
     pub(crate) fn look(&self, ask: Ask) -> Verdict {
         match self.plan(ask) {
-            Ok(Ok(plan)) => Verdict::Fits { knobs: plan.knobs, ours: plan.ours(&self.wish) },
+            Ok(Ok(plan)) => Verdict::Fits {
+                knobs: plan.knobs,
+                ours: plan.ours(&self.wish),
+                planned: Planned::of(&plan).map(Box::new),
+            },
             Ok(Err(e)) => Verdict::unread(format!("the machine's memory could not be read: {e}")),
             Err(refusal) => {
                 let why = render::refusal_text(&refusal).trim_end().to_owned();
@@ -115,6 +137,25 @@ impl Planner {
         }
     }
 
+    /// Holds a plan against what its worker holds, for the next plan. Reads a few small files: not for the reactor's
+    /// threads.
+    ///
+    /// # Errors
+    /// The machine's memory can't be read.
+    pub(crate) fn note(&self, planned: &Planned, held: Vec<(Object, Bytes)>) -> std::io::Result<(Report, Truth)> {
+        let used = memory::read()?.host_foreign;
+        let reconciled = reconcile(&planned.host, &Measured { used, objects: held });
+        let mut truth = self.truth();
+        let report = truth.note(&self.model_path, &planned.host, &planned.estimates, &reconciled);
+        self.truth.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&truth);
+        Ok((report, truth))
+    }
+
+    /// It is plain data: a thread that panicked with it has left it whole.
+    fn truth(&self) -> Truth {
+        self.truth.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// The first frame for a worker.
     pub(crate) fn start_frame(&self, n_ctx: Tokens) -> Start {
         Start {
@@ -126,6 +167,18 @@ impl Planner {
             n_threads: self.n_threads,
             prefill_chunk_tokens: DEFAULT_PREFILL_CHUNK,
         }
+    }
+}
+
+impl Planned {
+    fn of(plan: &Plan) -> Option<Planned> {
+        let host = plan.ledger.account(AccountId::Host)?.clone();
+        Some(Planned { host, estimates: plan.estimates.get(&AccountId::Host).cloned().unwrap_or_default() })
+    }
+
+    /// Whether the plan has experts beside the dense weights.
+    pub(crate) fn has_experts(&self) -> bool {
+        self.host.object(Object::ExpertResident).is_some()
     }
 }
 

@@ -52,7 +52,8 @@ pub(super) fn build(args: &ServeArgs) -> Result<House, SetupError> {
     if let Some(note) = model.text.template_note() {
         say(format_args!("         note: {note}"));
     }
-    let planner = Arc::new(Planner::new(&config, model.sizes, path.display().to_string()));
+    let state = StateFolder::of_environment(&path);
+    let planner = Arc::new(Planner::new(&config, model.sizes, path.display().to_string(), state.load_truth()));
     say(format_args!("gpu      not used: this build has a cpu backend · {} threads", planner.n_threads()));
     let next = if say_plan(&planner) { "loading; requests wait" } else { "not ready; I look again until it fits" };
     say(format_args!("listen   http://{address} · {next}"));
@@ -64,7 +65,6 @@ pub(super) fn build(args: &ServeArgs) -> Result<House, SetupError> {
         max_running: config.worker.max_sessions,
         max_waiting: config.queue.max_waiting,
     };
-    let state = StateFolder::of_environment(&path);
     let learned = state.load_learned();
     let state = state.into_writer().map_err(|e| SetupError::System(format!("the state folder has no writer: {e}")))?;
     let setup = supervisor::Setup { clock, program, planner, capacity, learned, state };

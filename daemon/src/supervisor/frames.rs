@@ -1,6 +1,6 @@
 //! What a worker says, and what it is told: frames to events of its life and of its requests, and back.
 
-use plimsoll_config::units::Tokens;
+use plimsoll_config::units::{Bytes, Tokens};
 use plimsoll_decide::admission::RequestId;
 use plimsoll_decide::lifecycle::death::OomAccount;
 use plimsoll_decide::lifecycle::{self, ErrorClass, Generation, WorkerEvent};
@@ -24,6 +24,7 @@ impl Owner {
             FromWorker::Hello { .. } => WorkerEvent::Hello,
             FromWorker::Loading { done_bytes, total_bytes } => WorkerEvent::Loading { done_bytes, total_bytes },
             FromWorker::Ready(ready) => {
+                self.weights = Bytes(ready.weight_bytes);
                 self.status.send_modify(|status| {
                     status.backend = ready.backend;
                     status.load_ms = ready.load_ms;
@@ -40,8 +41,9 @@ impl Owner {
                 self.admission.came_to(RequestId(request), Tokens(n_prompt_done));
                 WorkerEvent::HeartbeatSeen
             }
-            FromWorker::Heartbeat(_) => {
+            FromWorker::Heartbeat(heartbeat) => {
                 self.note_holdings();
+                self.note_truth(heartbeat);
                 WorkerEvent::HeartbeatSeen
             }
             FromWorker::Tokens { request, ids } => {

@@ -6,12 +6,13 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 
 use plimsoll_config::limits::HOLDINGS_INTERVAL;
-use plimsoll_config::units::{Millis, Tokens};
+use plimsoll_config::units::{Bytes, Millis, Tokens};
 use plimsoll_decide::admission::{Capacity, DenyReason, RequestId};
+use plimsoll_decide::ledger::Object;
 use plimsoll_decide::lifecycle::death::{DeathClass, Exit, OomKills, Traces};
 use plimsoll_decide::lifecycle::{self, Action, ErrorClass, Generation, PlanId, WorkerEvent};
 use plimsoll_decide::plan::Caps;
-use plimsoll_wire::ToWorker;
+use plimsoll_wire::{Heartbeat, ToWorker};
 
 use super::ending::Ending;
 use super::event::Event;
@@ -77,7 +78,8 @@ impl Owner {
 
     pub(super) fn looked(&mut self, verdict: PlanVerdict) {
         let event = match verdict {
-            PlanVerdict::Fits { knobs, ours } => {
+            PlanVerdict::Fits { knobs, ours, planned } => {
+                self.planned = planned;
                 let n_kv = u64::from(knobs.n_ctx.0) * u64::from(knobs.max_sessions);
                 let kv = Some(Tokens(u32::try_from(n_kv).unwrap_or(u32::MAX)));
                 let capacity = Capacity { n_ctx: Some(knobs.n_ctx), kv, ..self.admission.capacity() };
@@ -188,6 +190,29 @@ impl Owner {
         {
             self.holdings = Holdings::of(worker.link.child.id(), now);
         }
+    }
+
+    /// Holds the plan against what a worker that is loaded says it holds, once: keys and values grow later, its work buffers
+    /// and weights do not.
+    pub(super) fn note_truth(&mut self, heartbeat: Heartbeat) {
+        if heartbeat.activation_bytes == 0 {
+            return; // it loads
+        }
+        let Some(planned) = self.planned.take() else { return };
+        let mut held = vec![(Object::Activations, Bytes(heartbeat.activation_bytes))];
+        if !planned.has_experts() {
+            held.push((Object::DenseWeights, self.weights));
+        }
+        let (planner, state) = (Arc::clone(&self.setup.planner), self.setup.state.clone());
+        tokio::task::spawn_blocking(move || match planner.note(&planned, held) {
+            Ok((report, truth)) => {
+                for error in &report.errors {
+                    tracing::info!(permille = error.permille(), "plan against worker: {}", error.words());
+                }
+                state.store_truth(truth);
+            }
+            Err(e) => tracing::warn!("the plan could not be held against what was measured: {e}"),
+        });
     }
 
     fn await_release(&mut self, generation: Generation) {

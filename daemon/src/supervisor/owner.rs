@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use plimsoll_config::limits::{EVENT_QUEUE, HEARTBEAT_SILENCE};
-use plimsoll_config::units::{Millis, Tokens};
+use plimsoll_config::units::{Bytes, Millis, Tokens};
 use plimsoll_decide::admission::{
     Admission, Cancelled, Capacity, DenyReason, Facts, Order as Turn, RequestId, Verdict,
 };
@@ -27,7 +27,7 @@ use super::{Guard, Handle, Status, Ticket};
 use crate::actuate::spawn::Spawner;
 use crate::clock::Clock;
 use crate::journal::{End, Failure, Order};
-use crate::plan::Planner;
+use crate::plan::{Planned, Planner};
 use crate::state::StateWriter;
 
 /// What the supervisor needs to begin.
@@ -69,6 +69,8 @@ pub(crate) fn start(setup: Setup) -> io::Result<(Handle, JoinHandle<()>)> {
         admission: Admission::new(setup.capacity),
         requests: Requests::default(),
         plans: Plans::default(),
+        planned: None,
+        weights: Bytes::ZERO,
         holdings: None,
         worker: None,
         pending: VecDeque::new(),
@@ -90,6 +92,10 @@ pub(super) struct Owner {
     pub(super) admission: Admission,
     pub(super) requests: Requests,
     pub(super) plans: Plans,
+    /// What the last plan said of host memory, until it was held against what its worker holds.
+    pub(super) planned: Option<Box<Planned>>,
+    /// Weights of the worker, in its words.
+    pub(super) weights: Bytes,
     /// What the worker held when it was last looked at; also after its end.
     pub(super) holdings: Option<Holdings>,
     pub(super) worker: Option<Worker>,
