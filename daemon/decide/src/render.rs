@@ -290,7 +290,7 @@ pub fn change_text(change: &Change) -> String {
 }
 
 /// The price of a change that the planner made by itself: a reserve that was written is never among them.
-fn given_up_price(change: &Change) -> &'static str {
+pub fn given_up_price(change: &Change) -> &'static str {
     match change {
         Change::Reserve { .. } => "less room for other programs",
         Change::CloseProgram { .. }

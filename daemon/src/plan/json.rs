@@ -1,5 +1,7 @@
 //! A plan or a refusal as JSON: the same figures as the text, for programs. Bytes end in `_bytes`; what does not exist is absent.
 
+mod note;
+
 use plimsoll_decide::ledger::{Account, AccountId, Ledger};
 use plimsoll_decide::plan::{
     Adapt, Cause, Change, Combination, DiskVerdict, Forecast, Knobs, Offer, Placement, Plan, Refusal, Shortage,
@@ -12,14 +14,23 @@ use serde_json::{Map, Value, json};
 pub(crate) fn to_json(outcome: &Result<Plan, Refusal>) -> Value {
     match outcome {
         Ok(plan) => fits(plan),
-        Err(
-            refusal @ (Refusal::KvTypeImpossible { .. } | Refusal::ModesMixed { .. } | Refusal::OverLearnedCap { .. }),
-        ) => json!({
-            "verdict": "impossible",
-            "reason": render::refusal_text(refusal).trim_end(),
-        }),
         Err(Refusal::DoesNotFit(shortage)) => does_not_fit(shortage),
+        Err(refusal @ Refusal::KvTypeImpossible { kv_type }) => {
+            impossible(refusal, &json!({"rule": "kv_type_impossible", "kv_type": kv_type.name()}))
+        }
+        Err(refusal @ Refusal::ModesMixed { reserve }) => {
+            impossible(refusal, &json!({"rule": "modes_mixed", "reserve_bytes": reserve.0}))
+        }
+        Err(refusal @ Refusal::OverLearnedCap { lever, written, cap }) => {
+            // In bytes, tokens or layers: what the lever counts.
+            let lever = lever.name();
+            impossible(refusal, &json!({"rule": "over_learned_cap", "lever": lever, "written": written, "cap": cap}))
+        }
     }
+}
+
+fn impossible(refusal: &Refusal, cause: &Value) -> Value {
+    json!({"verdict": "impossible", "reason": render::refusal_text(refusal).trim_end(), "cause": cause})
 }
 
 fn fits(plan: &Plan) -> Value {
@@ -30,8 +41,9 @@ fn fits(plan: &Plan) -> Value {
         ("placement", Some(placement(&plan.placement))),
         ("accounts", Some(accounts(&plan.ledger))),
         ("forecast", Some(forecast(&plan.forecast))),
-        ("given_up", Some(plan.given_up.iter().map(change).collect())),
+        ("given_up", Some(plan.given_up.iter().map(given_up).collect())),
         ("notes", Some(plan.notes.iter().map(render::note_text).collect())),
+        ("note_figures", Some(plan.notes.iter().map(note::figures).collect())),
         ("rough_rule_bytes", Some(plan.rough_rule.0.into())),
         ("reaction_margin_bytes", plan.reaction_margin.map(|margin| margin.0.into())),
     ])
@@ -113,6 +125,7 @@ fn account(account: &Account) -> Value {
         ("used_bytes", Some(account.used().0.into())),
         ("own_bytes", Some(account.own().0.into())),
         ("foreign_bytes", Some(account.foreign().0.into())),
+        ("asked_beside_bytes", Some(account.asked_beside.0).filter(|bytes| *bytes > 0).map(Value::from)),
         ("headroom_bytes", account.headroom().map(|headroom| headroom.0.into())),
         ("objects", Some(objects.collect())),
     ]);
@@ -174,6 +187,13 @@ fn offer(offer: &Offer) -> Value {
         "is_enough": offer.is_enough,
     });
     named(offer.account, value)
+}
+
+/// A change that the planner made by itself: its price is another than where the user is asked for it.
+fn given_up(made: &Change) -> Value {
+    let mut value = change(made);
+    value["price"] = render::given_up_price(made).into();
+    value
 }
 
 /// One change: what, from where, to where, and its price.
@@ -345,3 +365,6 @@ mod tests {
         assert_eq!(json["adapt"].is_object(), shortage.adapt.is_some());
     }
 }
+
+#[cfg(test)]
+mod text;
