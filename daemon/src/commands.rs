@@ -10,7 +10,9 @@ use crate::cli::{PlanArgs, complain, print};
 use crate::exit::ExitCode;
 use crate::model;
 use crate::plan::{self, Ask, Planner};
+use crate::probe::inventory::ModelDisk;
 use crate::setup::{self, SetupError};
+use crate::state::StateFolder;
 
 /// `plimsoll check-config FILE`.
 pub(crate) fn check_config(file: &Path) -> ExitCode {
@@ -41,7 +43,9 @@ fn try_plan(args: &PlanArgs) -> Result<ExitCode, SetupError> {
     }
     let path = config.model.path.clone().ok_or(SetupError::NoModel)?;
     let sized = model::read_sizes(&path)?;
-    let planner = Planner::new(&config, sized.sizes, path.display().to_string());
+    let state = StateFolder::of_environment(&path);
+    let disk = ModelDisk::look(&path, |key| state.load_read_speed(key)).reading();
+    let planner = Planner::new(&config, sized.sizes, path.display().to_string(), disk);
     let outcome = match planner.plan(Ask::default()) {
         Ok(Ok(plan)) => Ok(plan),
         Ok(Err(e)) => return Err(SetupError::System(format!("the machine's memory could not be read: {e}"))),
