@@ -1,10 +1,12 @@
 //! Every bound of the system, with its reason. A queue, cache, retry or loop that has none is a bug.
 
 mod governor;
+mod probe;
 
 use crate::units::{Bytes, Millis, Tokens};
 
 pub use governor::*;
+pub use probe::*;
 
 // ---- wire -----------------------------------------------------------------------------------------------------------
 
@@ -412,9 +414,6 @@ pub const MAX_WORKER_LINE_BYTES: usize = 4096;
 
 /// Raise of `oom_score_adj` on the worker: high enough to be chosen before a desktop's programs, which hold less.
 pub const WORKER_OOM_SCORE_RAISE: i32 = 500;
-
-/// Ancestors of a control group that are looked at: systemd nests about 8.
-pub const MAX_CGROUP_DEPTH: usize = 32;
 
 // ---- model: what a GGUF header, a tokenizer and a chat template may ask for ----
 

@@ -10,6 +10,7 @@ use crate::cli::{PlanArgs, complain, print};
 use crate::exit::ExitCode;
 use crate::model;
 use crate::plan::{self, Ask, Planner};
+use crate::probe::inventory::ModelDisk;
 use crate::setup::{self, SetupError};
 use crate::state::StateFolder;
 
@@ -42,8 +43,9 @@ fn try_plan(args: &PlanArgs) -> Result<ExitCode, SetupError> {
     }
     let path = config.model.path.clone().ok_or(SetupError::NoModel)?;
     let sized = model::read_sizes(&path)?;
-    let truth = StateFolder::of_environment(&path).load_truth();
-    let planner = Planner::new(&config, sized.sizes, path.display().to_string(), truth);
+    let state = StateFolder::of_environment(&path);
+    let disk = ModelDisk::look(&path, |key| state.load_read_speed(key)).reading();
+    let planner = Planner::new(&config, sized.sizes, path.display().to_string(), state.load_truth(), disk);
     let outcome = match planner.plan(Ask::default()) {
         Ok(Ok(plan)) => Ok(plan),
         Ok(Err(e)) => return Err(SetupError::System(format!("the machine's memory could not be read: {e}"))),

@@ -1,4 +1,5 @@
-//! What is kept over the daemon's life: limits learned from deaths, what starts held beside their plans, and requests that killed workers, for replay.
+//! What is kept over the daemon's life: limits learned from deaths, what starts held beside their plans, requests that killed
+//! workers, for replay, and how fast the model's disk was found to be.
 //!
 //! The folder is `$STATE_DIRECTORY` (systemd), else `$XDG_STATE_HOME/plimsoll`, else `~/.local/state/plimsoll`. Kept requests are
 //! readable by their owner alone: they hold what somebody wrote. Nothing here is needed to serve: what can't be read or
@@ -26,6 +27,7 @@ use plimsoll_decide::plan::CapLever;
 use serde_json::{Value, json};
 
 use crate::clock;
+use crate::probe::{ReadSpeed, SpeedKey, Way};
 
 /// The folder, and which model's limits are in it.
 #[derive(Debug)]
@@ -44,16 +46,40 @@ impl StateFolder {
         Self { folder, model: model.display().to_string() }
     }
 
+    /// The folder; `None` where the environment names none.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.folder.as_deref()
+    }
+
     /// One file for each model: what is too much for one is nothing for another.
-    fn learned_file(&self) -> Option<PathBuf> {
+    fn file(&self, what: &str) -> Option<PathBuf> {
         let mut hasher = DefaultHasher::new();
         self.model.hash(&mut hasher);
-        Some(self.folder.as_ref()?.join(format!("learned-{:016x}.json", hasher.finish())))
+        Some(self.folder.as_ref()?.join(format!("{what}-{:016x}.json", hasher.finish())))
+    }
+
+    fn learned_file(&self) -> Option<PathBuf> {
+        self.file("learned")
+    }
+
+    /// How fast the model's file was read by an earlier daemon, if it is still that file on that device.
+    pub(crate) fn load_read_speed(&self, key: SpeedKey) -> Option<ReadSpeed> {
+        let text = read_bounded(&self.file("read-speed")?).ok()?;
+        parse_read_speed(&text).filter(|speed| speed.key == key)
+    }
+
+    /// Keeps it. A folder that can't be written costs the next start a second.
+    pub(crate) fn store_read_speed(&self, speed: &ReadSpeed) {
+        if let Some(path) = self.file("read-speed")
+            && self.load_read_speed(speed.key) != Some(*speed)
+            && let Err(e) = write_whole(&path, &read_speed_json(speed).to_string())
+        {
+            tracing::debug!("how fast the model's disk is, is not kept in {}: {e}", path.display());
+        }
     }
 
     fn measured_file(&self) -> Option<PathBuf> {
-        let learned = self.learned_file()?;
-        Some(learned.with_file_name(learned.file_name()?.to_str()?.replace("learned-", "measured-")))
+        self.file("measured")
     }
 
     /// What earlier starts of this model held; nothing if that can't be read.
@@ -214,6 +240,23 @@ fn parse_truth(model: &str, text: &str) -> Option<Truth> {
     (pairs.len() <= Object::ALL.len()).then_some(Truth { pairs })
 }
 
+fn read_speed_json(speed: &ReadSpeed) -> Value {
+    let ReadSpeed { key, way, bytes_per_second } = speed;
+    json!({
+        "device": key.device,
+        "file_bytes": key.file.0,
+        "way": way.name(),
+        "bytes_per_second": bytes_per_second.0,
+    })
+}
+
+fn parse_read_speed(text: &str) -> Option<ReadSpeed> {
+    let value: Value = serde_json::from_str(text).ok()?;
+    let key = SpeedKey { device: value["device"].as_u64()?, file: Bytes(value["file_bytes"].as_u64()?) };
+    let way = Way::ALL.into_iter().find(|way| value["way"] == way.name())?;
+    Some(ReadSpeed { key, way, bytes_per_second: Bytes(value["bytes_per_second"].as_u64()?) })
+}
+
 fn account_name(account: OomAccount) -> &'static str {
     match account {
         OomAccount::Host => "host",
@@ -297,6 +340,25 @@ mod tests {
         ] {
             fs::write(state.measured_file().unwrap(), &damaged).unwrap();
             assert_eq!(state.load_truth(), Truth::default(), "{damaged}");
+        }
+    }
+
+    #[test]
+    fn a_read_speed_comes_back_for_the_same_file_on_the_same_device() {
+        let temp = tempfile::tempdir().unwrap();
+        let state = folder(temp.path());
+        let key = SpeedKey { device: 65_024, file: Bytes(7) };
+        assert_eq!(state.load_read_speed(key), None);
+        for way in Way::ALL {
+            let speed = ReadSpeed { key, way, bytes_per_second: Bytes(3_100_000_000) };
+            state.store_read_speed(&speed);
+            assert_eq!(state.load_read_speed(key), Some(speed));
+        }
+        assert_eq!(state.load_read_speed(SpeedKey { device: 1, ..key }), None);
+        assert_eq!(state.load_read_speed(SpeedKey { file: Bytes(8), ..key }), None);
+        for text in ["", "{}", r#"{"device": -1, "file_bytes": 7, "way": "direct", "bytes_per_second": 1}"#, "[]"] {
+            fs::write(state.file("read-speed").unwrap(), text).unwrap();
+            assert_eq!(state.load_read_speed(key), None, "{text}");
         }
     }
 

@@ -12,12 +12,12 @@ use plimsoll_config::units::{Bytes, Tokens, thousands};
 use plimsoll_decide::ledger::reconcile::{Measured, reconcile};
 use plimsoll_decide::ledger::{Account, AccountId, Object};
 use plimsoll_decide::measured::{Estimate, Experience, Report, Truth};
-use plimsoll_decide::plan::{Caps, Knobs, ModelSizes, Plan, Refusal, Shortfall, Wish, plan};
+use plimsoll_decide::plan::{Caps, DiskReading, Knobs, ModelSizes, Plan, Refusal, Shortfall, Wish, plan};
 use plimsoll_decide::render;
 use plimsoll_wire::{Start, WIRE_VERSION};
 
 pub(crate) use self::json::to_json;
-use crate::probe::memory;
+use crate::probe::{ProbeError, memory, sample};
 
 /// Makes plans for one model and one configuration.
 #[derive(Debug)]
@@ -26,6 +26,8 @@ pub(crate) struct Planner {
     wish: Wish,
     model_path: String,
     n_threads: u32,
+    /// The disk of the model's file, if it was measured: once, since nothing that runs here makes it another.
+    disk: Option<DiskReading>,
     /// What earlier starts of this model held, beside what was planned for them.
     truth: Mutex<Truth>,
 }
@@ -82,14 +84,20 @@ impl Verdict {
 
 impl Planner {
     /// `truth` is what earlier starts of this model showed.
-    pub(crate) fn new(config: &Config, sizes: ModelSizes, model_path: String, truth: Truth) -> Self {
+    pub(crate) fn new(
+        config: &Config,
+        sizes: ModelSizes,
+        model_path: String,
+        truth: Truth,
+        disk: Option<DiskReading>,
+    ) -> Self {
         let n_threads = match config.worker.threads {
             Setting::Exactly(n_threads) => n_threads,
             // As many as the scheduler and the control group give us; one when they don't say.
             Setting::Auto => std::thread::available_parallelism()
                 .map_or(1, |n| u32::try_from(n.get()).unwrap_or(1).min(plimsoll_config::limits::MAX_THREADS)),
         };
-        Self { sizes, wish: Wish::from(config), model_path, n_threads, truth: Mutex::new(truth) }
+        Self { sizes, wish: Wish::from(config), model_path, n_threads, truth: Mutex::new(truth), disk }
     }
 
     /// Threads that the worker computes with.
@@ -101,7 +109,7 @@ impl Planner {
     ///
     /// # Errors
     /// The refusal.
-    pub(crate) fn plan(&self, ask: Ask) -> Result<std::io::Result<Plan>, Refusal> {
+    pub(crate) fn plan(&self, ask: Ask) -> Result<Result<Plan, ProbeError>, Refusal> {
         let mut wish = self.wish;
         if let (Setting::Auto, Some(n_ctx)) = (wish.context, ask.n_ctx) {
             wish.context = Setting::Exactly(ask.caps.n_ctx.map_or(n_ctx, |cap| n_ctx.min(cap)));
@@ -110,14 +118,19 @@ impl Planner {
             Ok(mut machine) => {
                 machine.caps = ask.caps;
                 machine.experience = Some(Experience { model_hash: self.model_path.clone(), truth: self.truth() });
+                machine.disk.clone_from(&self.disk);
                 plan(&self.sizes, &machine, &wish).map(Ok)
             }
             Err(e) => Ok(Err(e)),
         }
     }
 
-    /// The same as a verdict for the supervisor. Reads a few small files: not for the reactor's threads.
+    /// The same as a verdict for the supervisor, who asks before each start: the first one, and after each death. What the
+    /// machine was like then goes into the log. Reads a few small files: not for the reactor's threads.
     pub(crate) fn look(&self, ask: Ask) -> Verdict {
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            sample::sample(Some(std::process::id())).log();
+        }
         match self.plan(ask) {
             Ok(Ok(plan)) => Verdict::Fits {
                 knobs: plan.knobs,
@@ -142,7 +155,7 @@ impl Planner {
     ///
     /// # Errors
     /// The machine's memory can't be read.
-    pub(crate) fn note(&self, planned: &Planned, held: Vec<(Object, Bytes)>) -> std::io::Result<(Report, Truth)> {
+    pub(crate) fn note(&self, planned: &Planned, held: Vec<(Object, Bytes)>) -> Result<(Report, Truth), ProbeError> {
         let used = memory::read()?.host_foreign;
         let reconciled = reconcile(&planned.host, &Measured { used, objects: held });
         let mut truth = self.truth();

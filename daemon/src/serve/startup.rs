@@ -1,6 +1,7 @@
 //! The start of `serve`: checks, the port, the supervisor, and the lines that a person sees in the first minute.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 use axum::Router;
@@ -8,6 +9,7 @@ use plimsoll_config::Config;
 use plimsoll_config::limits::MAX_TOKENISING;
 use plimsoll_config::units::Millis;
 use plimsoll_decide::admission::Capacity;
+use plimsoll_decide::plan::DiskReading;
 use plimsoll_decide::render;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
@@ -17,6 +19,7 @@ use crate::cli::{ServeArgs, say};
 use crate::clock::{self, Clock};
 use crate::http::{self, App, BodyMemory};
 use crate::plan::{Ask, Planner};
+use crate::probe::inventory::ModelDisk;
 use crate::setup::{self, SetupError};
 use crate::state::StateFolder;
 use crate::supervisor::{self, Handle, Status};
@@ -53,7 +56,8 @@ pub(super) fn build(args: &ServeArgs) -> Result<House, SetupError> {
         say(format_args!("         note: {note}"));
     }
     let state = StateFolder::of_environment(&path);
-    let planner = Arc::new(Planner::new(&config, model.sizes, path.display().to_string(), state.load_truth()));
+    let disk = model_disk(&path, &state);
+    let planner = Arc::new(Planner::new(&config, model.sizes, path.display().to_string(), state.load_truth(), disk));
     say(format_args!("gpu      not used: this build has a cpu backend · {} threads", planner.n_threads()));
     let next = if say_plan(&planner) { "loading; requests wait" } else { "not ready; I look again until it fits" };
     say(format_args!("listen   http://{address} · {next}"));
@@ -99,6 +103,18 @@ fn config(args: &ServeArgs) -> Result<Config, SetupError> {
         config.server.listen = listen;
     }
     Ok(config)
+}
+
+/// The disk of the model's file: measured by the first daemon that has it there, before the worker reads it too.
+fn model_disk(model: &Path, state: &StateFolder) -> Option<DiskReading> {
+    let disk = ModelDisk::look(model, |key| state.load_read_speed(key));
+    if let Ok(speed) = &disk.speed {
+        state.store_read_speed(speed);
+    }
+    if tracing::enabled!(tracing::Level::DEBUG) {
+        disk.log(model, state.path());
+    }
+    disk.reading()
 }
 
 fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), SetupError> {

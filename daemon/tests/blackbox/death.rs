@@ -26,6 +26,23 @@ fn kill_9_of_the_worker_between_requests_costs_nothing() {
 }
 
 #[test]
+fn the_machine_s_readings_are_logged_before_each_start_of_a_worker() {
+    let mut daemon = Setup::with("log:\n  level: debug\n").start();
+    let inventory = daemon.log.wait_for("inventory");
+    assert!(
+        inventory.contains("state_disk_free_bytes=") && inventory.contains("own_proportional_bytes="),
+        "{inventory}"
+    );
+    for _ in 0..2 {
+        let readings = daemon.log.wait_for("readings");
+        for figure in ["total_bytes=", "headroom_bytes=", "refaults_file=", "plimsoll (", "anon_bytes="] {
+            assert!(readings.contains(figure), "{figure} is missing: {readings}");
+        }
+        kill(Pid::from_raw(daemon.worker_started()), Signal::SIGKILL).unwrap();
+    }
+}
+
+#[test]
 fn an_answer_survives_its_worker() {
     let mut daemon = Setup::default().ready();
     let (status, body) = complete(&daemon, "!die 3 one answer");

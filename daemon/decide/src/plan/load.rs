@@ -295,10 +295,7 @@ fn experts(inputs: Inputs<'_>, n_cached: u64, resident_budget: Bytes) -> Option<
 
 /// The disk account: the file, and what a token reads of it.
 fn disk(inputs: Inputs<'_>, experts: Option<&ExpertPlacement>) -> Account {
-    let title = inputs.machine.disk.as_ref().map_or_else(String::new, |disk| {
-        let tenths = disk.bytes_per_second.0 / 100_000_000;
-        format!("{} · {}.{} GB/s (measured)", disk.title, tenths / 10, tenths % 10)
-    });
+    let title = inputs.machine.disk.as_ref().map_or_else(String::new, |disk| disk.title.clone());
     let file = |detail: &str| Entry {
         object: Object::ModelFile,
         bytes: inputs.model.file_bytes,

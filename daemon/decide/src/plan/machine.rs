@@ -48,7 +48,7 @@ pub struct Program {
 /// The device of the model's file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskReading {
-    /// For a person: `/models on nvme0n1`.
+    /// For a person: `/models on nvme0n1 · 3.1 GB/s direct (measured)`.
     pub title: String,
     /// Bytes that the way in use reads in a second, measured on the file itself.
     pub bytes_per_second: Bytes,

@@ -370,7 +370,7 @@ VRAM   GPU 0 · RTX 4070 · 11.99 GiB · line: 512 MiB free          basis
   foreign           71.0 MiB   ptyxis (pid 1005), desktop         measured
   foreign            4.0 MiB   chromium (pid 1006), desktop       measured
   unattributed      0.42 GiB   in use, of no known holder         measured
-DISK   /models on nvme0n1 · 3.1 GB/s (measured)                   basis
+DISK   /models on nvme0n1 · 3.1 GB/s direct (measured)            basis
   model_file       52.50 GiB   read once, some experts on demand  measured
   file_tier_reads   21.1 MiB   a token, of 6,770 experts          planned
   13.00 GiB of experts only in the file · about 2.2 % of expert uses · 21.1 MiB a token, 0.26 GiB without a profile · the disk keeps up
