@@ -160,7 +160,7 @@ fn card_notes(inputs: Inputs<'_>, load: &Load) -> Vec<Note> {
     }
     if slack < limits::VRAM_SLACK_LOW {
         notes.push(Note::SlackLow { reserve, slack });
-    } else if slack < limits::VRAM_LINE_FREE && matches!(inputs.wish.reserve, Setting::Exactly(_)) {
+    } else if slack < limits::VRAM_LINE_FREE && inputs.wish.mode == Mode::Stable && gpu.request_start.is_none() {
         notes.push(Note::UnderLine { reserve, slack });
     }
     if let (Reserve::Exactly(_), Mode::Stable, Some(seen)) = (load.choice.reserve, inputs.wish.mode, gpu.request_start)

@@ -206,9 +206,8 @@ impl Owner {
         let (planner, state) = (Arc::clone(&self.setup.planner), self.setup.state.clone());
         tokio::task::spawn_blocking(move || match planner.note(&planned, held) {
             Ok((report, truth)) => {
-                for error in &report.errors {
-                    tracing::info!(permille = error.permille(), "plan against worker: {}", error.words());
-                }
+                let worst = report.worst().and_then(|error| error.permille());
+                tracing::info!(worst_permille = worst, "plan against worker:\n{}", report.words().trim_end());
                 state.store_truth(truth);
             }
             Err(e) => tracing::warn!("the plan could not be held against what was measured: {e}"),

@@ -105,7 +105,12 @@ fn reserve(choice: &Choice, gpu: &CardReading, parts: Bytes) -> Bytes {
     match choice.reserve {
         Reserve::Exactly(bytes) => bytes,
         Reserve::Ample => ample,
-        Reserve::Tight => ample.saturating_sub(Bytes(limits::VRAM_LINE_FREE.0 - limits::VRAM_SLACK_LOW.0)),
+        Reserve::Tight => {
+            let tight = ample.saturating_sub(Bytes(limits::VRAM_LINE_FREE.0 - limits::VRAM_SLACK_LOW.0));
+            // One that was too small once is not tried again.
+            let was_short = gpu.request_start.filter(|seen| seen.lowest_free < limits::VRAM_LINE_FREE);
+            was_short.map_or(tight, |seen| tight.max(next_step(seen.reserve.saturating_add(Bytes(1)))).min(ample))
+        }
     }
 }
 

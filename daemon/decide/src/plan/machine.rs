@@ -20,7 +20,7 @@ pub struct MachineReading {
     pub host_bytes_per_second: Option<Bytes>,
     /// The device of the model's file.
     pub disk: Option<DiskReading>,
-    /// The cards. The plan uses the one with the most free bytes.
+    /// The cards. The plan uses the one that gives the best plan.
     pub gpus: Vec<CardReading>,
     /// Which experts are used most, from earlier runs of this model.
     pub profile: Option<Profile>,

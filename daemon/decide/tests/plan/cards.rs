@@ -105,3 +105,14 @@ fn what_clean_starts_gave_stands_beside_the_verdict() {
     let refused = plan(&model, &host, &workstation_wish(1728));
     assert!(refused.is_err() && history_text(&refused, &history).is_none());
 }
+
+/// 1,500 left 292 MiB free at a request's start: 1,728 is suggested, and what the ladder may take of it stays above 1,500.
+#[test]
+fn a_reserve_that_was_too_small_is_not_tried_again() {
+    let model = workstation_model();
+    let mut card = workstation_card(&model, mib(1728 + 86 + 827 - 60)); // 60 MiB short of the floor
+    card.request_start = Some(RequestStart { reserve: mib(1500), lowest_free: mib(292) });
+    let wish = Wish { reserve: Setting::Auto, ..workstation_wish(0) };
+    let plan = fits(&model, &workstation(card), &wish);
+    assert_eq!(plan.knobs.reserve, Some(mib(1536)), "{}", plan_text(&plan));
+}

@@ -402,7 +402,7 @@ fn a_card_is_counted_by_its_free_bytes() {
     assert_eq!(foreign(&machine), (in_use, Some(in_use), None));
 }
 
-/// The card with the most free bytes is used; the others are shown, and left alone.
+/// The card with the best plan is used, of equal cards the one with the most free bytes; the others are shown, and left alone.
 #[test]
 fn one_card_of_several_is_used() {
     let (model, mut machine) = with_free(CLEAN_FREE[1]);
