@@ -106,6 +106,10 @@ pub const TRUST_MIN_PERMILLE: u64 = 125;
 /// Nothing is given back before an account has been quiet for this long.
 pub const QUIET_MIN: Millis = Millis::from_secs(2 * 60);
 
+/// A recovery that has to be undone within this time was wrong, however short the quiet time was: a program that comes back
+/// after a coffee is the same one.
+pub const UNDONE_WITHIN: Millis = Millis::from_secs(10 * 60);
+
 /// And only as much as has been there for so long: a program that pauses between two bursts leaves no room.
 pub const ROOM_LASTING: Millis = Millis::from_secs(60);
 

@@ -39,7 +39,7 @@ pub use reading::{CardReading, DiskReading, HostReading, Sample, Timed, WorkerRe
 pub use rule::{Alarm, RULES, Rule, Signal};
 pub use watch::{Flight, Phase};
 
-/// What the governor may do (`governor:` in the configuration).
+/// What the governor may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// Move levers.
@@ -112,7 +112,7 @@ pub enum Order {
 pub enum Start {
     /// It may.
     Go,
-    /// The card is under its line: what shrinks for it comes first.
+    /// The card is under its line: what shrinks for it comes first, or others have to leave it.
     ShrinkFirst,
 }
 
@@ -249,7 +249,8 @@ impl Governor {
     }
 
     /// Whether a request may run now: not while its card is under the line and bytes can still come back, for a while; and
-    /// not at all where its worker would die of it: then the worker makes room by starting again on less.
+    /// not at all while its worker would die of it, as long as its client waits. Starting the worker again would not help: all
+    /// that it can give back is given, and a start asks for more of the card than a worker that stays.
     fn start(&mut self, now: Millis, out: &mut Output) -> Start {
         let since = *self.request_since.get_or_insert(now);
         let is_short = |watch: &&Watch| watch.room_at_request(now).is_some_and(|room| room < 0);
@@ -259,9 +260,7 @@ impl Governor {
             if is_patient && cards.clone().any(|watch| watch.holds_request(now, &self.desk)) {
                 return Start::ShrinkFirst;
             }
-            let prompt = self.desk.settings.vram_prompt;
-            if let Some(watch) = cards.clone().find(|watch| watch.is_deadly(now, prompt)) {
-                self.desk.restart(now, watch, false, out);
+            if cards.clone().any(|watch| watch.is_deadly(now, self.desk.settings.vram_prompt)) {
                 return Start::ShrinkFirst;
             }
         }

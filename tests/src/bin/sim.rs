@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 /// Policies over seeded days of virtual machines; the last lines are one for each policy.
 ///
-/// Seeds under 1,000,000 are for tuning; acceptance is measured from 1,000,000 on, which nobody tunes for.
+/// Seeds under 3,000,000 are for tuning; acceptance is measured on days that nobody has looked at, from there on.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {

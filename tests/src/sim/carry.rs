@@ -6,7 +6,7 @@ use super::draw::{mix, pick};
 use super::events::Cause;
 use super::lever::{Card, Lever, Positions};
 use super::memory::RETURN_BYTES_PER_MS;
-use super::policy::{Order, Stop};
+use super::policy::{Order, Stop, Why};
 use super::run::Run;
 use super::sight::{Generation, Happening, RequestId};
 use super::story::gib;
@@ -37,7 +37,10 @@ impl Run<'_> {
                 self.take_job(request);
                 if self.requests.get(request.0 as usize).is_some() {
                     self.tell(|| format!("request {} is refused: {why:?}", request.0));
-                    self.end_request(request.0 as usize, End::Refused);
+                    // Who has read the half of an answer was not refused: it is lost.
+                    let has_begun = self.requests[request.0 as usize].position > 0;
+                    let end = if has_begun && why != Why::Poison { End::Lost } else { End::Refused };
+                    self.end_request(request.0 as usize, end);
                 }
             }
             Order::PauseAdmission(paused) => {

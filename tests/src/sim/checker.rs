@@ -27,7 +27,7 @@ pub const QUIET: Millis = Millis(120_000);
 pub const MAX_AGE: Millis = Millis(5_000);
 /// A recovery is undone when a downward move of its account follows within this time.
 pub const UNDONE_WITHIN: Millis = Millis(600_000);
-/// Most undone recoveries of an account in any hour.
+/// Most undone recoveries in any hour, for each account that there is.
 pub const MAX_UNDONE_PER_HOUR: usize = 6;
 /// A death for memory is remembered for so long.
 pub const OOM_MEMORY: Millis = Millis(2 * 3_600_000);

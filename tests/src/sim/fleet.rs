@@ -55,13 +55,13 @@ pub struct Line {
     pub refusals: u64,
     /// Moves down, and starts lower than before.
     pub downgrades: u64,
-    /// Undone recoveries in an hour, 99th of a hundred.
+    /// Undone recoveries in the worst hour of a day, wherever it begins; of the days the 99th of a hundred.
     pub undone_recoveries_per_hour_p99: u32,
     /// Tokens against the oracle's: the mean of the days' shares.
     pub tokens_vs_oracle_mean: f64,
     /// The 5th of a hundred.
     pub tokens_vs_oracle_p5: f64,
-    /// Seeds on which a rule was broken, or a policy that promises discipline died where the oracle did not.
+    /// Seeds on which a rule was broken, or a worker died where the oracle's did not.
     pub failing_seeds: Vec<u64>,
     /// The seed with the smallest share, and the share.
     pub worst: (u64, f64),
@@ -116,10 +116,8 @@ impl Fleet {
             if named.name == ORACLE.name {
                 return oracle.clone();
             }
-            let policy = (named.make)(&day);
-            let is_disciplined = policy.promises().discipline;
-            let mut score = Run::new(&day, policy, false).play();
-            if is_disciplined && oracle.oom() == 0 && score.oom() > 0 {
+            let mut score = Run::new(&day, (named.make)(&day), false).play();
+            if oracle.oom() == 0 && score.oom() > 0 {
                 let n_deaths = score.oom();
                 score.violations.push(format!("{n_deaths} deaths for want of memory, where the oracle has none"));
             }
@@ -141,7 +139,7 @@ impl Fleet {
         let preventable = seeds.iter().filter(|seed| seed.oracle.oom() == 0);
         let mut shares: Vec<(f64, u64)> = seeds.iter().map(|seed| (share(seed, index), seed.seed)).collect();
         shares.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        let mut undone: Vec<u32> = seeds.iter().flat_map(|s| s.scores[index].undone_per_hour.iter().copied()).collect();
+        let mut undone: Vec<u32> = seeds.iter().map(|seed| seed.scores[index].undone_worst_hour).collect();
         undone.sort_unstable();
         let failing = seeds.iter().filter(|seed| !seed.scores[index].violations.is_empty());
         Line {

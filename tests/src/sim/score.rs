@@ -28,6 +28,8 @@ pub struct DayScore {
     pub undone_per_hour: Vec<u32>,
     /// Answer tokens that reached a client whose answer was not lost.
     pub tokens: u64,
+    /// The most of them in any hour, wherever it begins.
+    pub undone_worst_hour: u32,
     /// Requests asked.
     pub offered: u32,
     /// Answers completed.
@@ -114,6 +116,9 @@ impl Tally {
         let hours = (self.length_ms + HOUR_MS - 1) / HOUR_MS;
         self.score.undone_per_hour = vec![0; hours.max(1) as usize];
         let last = self.score.undone_per_hour.len() - 1;
+        let from =
+            |at_ms: &u64| findings.undone_ms.iter().filter(|ms| (*at_ms..at_ms + HOUR_MS as u64).contains(ms)).count();
+        self.score.undone_worst_hour = findings.undone_ms.iter().map(from).max().unwrap_or(0) as u32;
         for at_ms in findings.undone_ms {
             self.score.undone_per_hour[((at_ms as i64 / HOUR_MS) as usize).min(last)] += 1;
         }

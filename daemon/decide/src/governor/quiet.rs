@@ -40,7 +40,8 @@ impl Quiet {
     /// Bytes had to be taken. True if that undoes the last recovery.
     pub fn lowered(&mut self, now: Millis) -> bool {
         let span = self.span(now);
-        let is_undone = self.raised_at.take().is_some_and(|at| now.since(at) < span);
+        let within = span.max(limits::UNDONE_WITHIN);
+        let is_undone = self.raised_at.take().is_some_and(|at| now.since(at) < within);
         if is_undone {
             (self.span, self.changed_at) = (Millis(span.0 * 2).min(limits::QUIET_MAX), now);
         }

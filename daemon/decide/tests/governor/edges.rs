@@ -6,7 +6,8 @@ use plimsoll_decide::governor::least::Least;
 use plimsoll_decide::governor::quiet::Quiet;
 use plimsoll_decide::governor::trend::Trend;
 use plimsoll_decide::governor::{
-    Answer, Governor, Input, Lever, Mode, MoveId, Note, Order, Sample, Start, Timed, WorkerReading,
+    Answer, Governor, HostReading, Input, Lever, Mode, Move, MoveId, Note, Order, Output, Sample, Start, Timed,
+    WorkerReading,
 };
 use plimsoll_decide::ledger::AccountId;
 
@@ -21,6 +22,27 @@ fn loading(bench: &Bench, now: Millis, free: Bytes, to_load: Bytes) -> Sample {
     let worker = WorkerReading { levers: Vec::new(), to_load: vec![(AccountId::Host, to_load)], work: Vec::new() };
     sample.worker = Some(Timed { at: now, value: worker });
     sample
+}
+
+/// A governor whose worker serves.
+fn serving() -> Governor {
+    let mut governor = Governor::new(settings(Mode::Act));
+    governor.step(Millis(0), &Input::WorkerReady);
+    governor
+}
+
+/// One look at a host of which so much is free, with a line that keeps 7 GiB, and at a budget of 40.
+fn look(governor: &mut Governor, ms: u64, free: Bytes) -> Output {
+    let at = Millis(ms);
+    let host = HostReading { free, room: free.0 as i64 - gib(7).0 as i64, ..HostReading::default() };
+    let budget = lever(Lever::ResidentBudget, AccountId::Host, gib(40), gib(4));
+    let worker = WorkerReading { levers: vec![budget], ..WorkerReading::default() };
+    let sample = Sample {
+        host: Some(Timed { at, value: host }),
+        worker: Some(Timed { at, value: worker }),
+        ..Sample::default()
+    };
+    governor.step(at, &Input::Sample(sample))
 }
 
 #[test]
@@ -260,8 +282,8 @@ fn pressure_in_the_middle_of_a_quiet_time_begins_it_anew() {
 }
 
 #[test]
-fn a_recovery_counts_as_undone_within_the_quiet_time_and_not_at_its_end() {
-    for (after, expect) in [(limits::QUIET_MIN.0 - 1, true), (limits::QUIET_MIN.0, false)] {
+fn a_recovery_counts_as_undone_for_ten_minutes_and_no_longer() {
+    for (after, expect) in [(limits::UNDONE_WITHIN.0 - 1, true), (limits::UNDONE_WITHIN.0, false)] {
         let mut quiet = Quiet::default();
         quiet.raised(Millis(1_000));
         assert_eq!(quiet.lowered(Millis(1_000 + after)), expect, "{after} ms later");
@@ -320,4 +342,55 @@ fn what_our_own_levers_take_is_nobodys_growth() {
         }
         assert_eq!(bench.moves().count().min(1), expect, "ours: {is_ours}\n{}", bench.story());
     }
+}
+
+#[test]
+fn an_account_on_its_line_is_calm_and_a_byte_under_it_is_not() {
+    for (under, is_calm) in [(0, true), (1, false)] {
+        let mut governor = serving();
+        look(&mut governor, 0, Bytes(gib(7).0 - under));
+        assert_eq!(governor.is_calm(Millis(0)), is_calm, "{under} bytes under the line");
+    }
+}
+
+#[test]
+fn a_reading_counts_until_it_is_older_than_its_greatest_age() {
+    let mut governor = serving();
+    look(&mut governor, 0, mib((7 << 10) + 512)); // the fastest growth has taken that in half a second
+    assert!(governor.is_calm(limits::READING_MAX_AGE));
+    assert!(!governor.is_calm(Millis(limits::READING_MAX_AGE.0 + 1)));
+}
+
+#[test]
+fn a_breath_is_no_growth_and_a_byte_more_is_one() {
+    let breath = limits::HOST_SLOPE_NOISE.0 / 4;
+    for (step, is_calm) in [(breath, true), (breath + 1, false)] {
+        let mut governor = serving();
+        for n in 0..=8 {
+            let taken = step * n.min(7); // and at last the counter stands still
+            look(&mut governor, n * 250, Bytes(gib(20).0 - taken));
+            let is_known = n >= 3; // a slope takes four readings
+            assert!(!is_known || governor.is_calm(Millis(n * 250)) == is_calm, "look {n}, {step} bytes each");
+        }
+    }
+}
+
+#[test]
+fn before_its_worker_is_killed_a_move_has_the_time_that_the_return_of_its_bytes_takes() {
+    let mut governor = serving();
+    let out = look(&mut governor, 0, Bytes::ZERO);
+    let [Order::Move(moved)] = out.orders[..] else { panic!("{:?}", out.orders) };
+    let return_ms = moved.distance().0 * 1000 / limits::RETURN_PER_SECOND.0;
+    assert!(return_ms > limits::OVERDUE.0, "{return_ms} ms: most of the time is for the bytes");
+    let overdue = limits::OVERDUE.0 + return_ms;
+    assert_eq!(look(&mut governor, overdue - 1, Bytes::ZERO).orders, []);
+    let out = look(&mut governor, overdue, Bytes::ZERO);
+    assert_eq!(out.orders, [Order::Restart { at_once: true }]);
+}
+
+#[test]
+fn a_move_to_where_its_lever_stands_takes_nothing() {
+    let still = Move { id: MoveId(1), lever: Lever::PrefixCache, account: AccountId::Host, from: gib(1), to: gib(1) };
+    assert!(!still.is_down());
+    assert!(Move { to: mib(1_023), ..still }.is_down());
 }

@@ -213,13 +213,14 @@ fn a_request_does_not_wait_for_ever() {
 }
 
 #[test]
-fn where_a_prompt_would_kill_its_worker_the_worker_starts_again_on_less() {
+fn where_a_prompt_would_kill_its_worker_the_request_waits_and_the_worker_stays() {
     let mut bench = Bench::new(Mode::Act);
     bench.levers.retain(|reading| reading.account == AccountId::Host); // nothing on the card can shrink
-    bench.foreign_card = vec![(0, (12 << 10) - 100)];
+    bench.foreign_card = vec![(0, (12 << 10) - 100), (100_000, (12 << 10) - 100), (100_001, 2 << 10)];
     bench.run(1_000);
-    let out = bench.governor.step(bench.now, &Input::RequestStarts);
-    assert_eq!((out.start, out.orders), (Some(Start::ShrinkFirst), vec![Order::Restart { at_once: false }]));
+    let went = ask_until_go(&mut bench, 200_000).expect("it went when the others had left");
+    assert!((Millis(100_000)..Millis(102_000)).contains(&went), "{went}");
+    assert_eq!(bench.orders, [], "{}", bench.story());
 }
 
 #[test]
