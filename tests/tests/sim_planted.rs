@@ -157,9 +157,10 @@ fn each_plant_is_found_by_the_rule_it_breaks() {
     for (world, named, expect) in [
         ("workstation-12g", plant!(NoGovernor), "deaths for want of memory"),
         ("hostile-sensors", plant!(StaleTrusted), "no fresh reading"),
-        ("hostile-sensors", plant!(StaleTrusted), "deaths for want of memory"),
+        ("hostile-sensors", plant!(StaleTrusted), "is raised on an old reading"),
         ("workstation-12g", plant!(PromisedForFreed), "deaths for want of memory"),
-        ("hostile-sensors", plant!(PromisedForFreed), "before its relief was measured"),
+        ("hostile-sensors", plant!(PromisedForFreed), "deaths for want of memory"),
+        ("hostile-sensors", plant!(StaleTrusted), "before its relief was measured"),
         ("workstation-12g", plant!(NoQuiet), "after a downward move"),
     ] {
         let violations = found(world, named);

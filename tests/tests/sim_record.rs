@@ -89,6 +89,8 @@ fn what_is_no_log_is_told_in_a_sentence() {
         ("no step", text(&lines[..1]) + "{}\n", "line 2 is damaged (missing field"),
         ("a missing reading", whole.replacen("\"next_look_ms\"", "\"look\"", 1), "line 2 is damaged"),
         ("endless line", long, "longer than 4 MiB"),
+        ("many groups", whole.replacen("\"n_groups\":1", "\"n_groups\":9", 1), "line 2 is damaged (more groups"),
+        ("a lever of no card", whole.replacen("{\"ExpertCache\":0}", "{\"ExpertCache\":9}", 1), "a card beyond the 2"),
     ] {
         let error = replay(log.as_bytes(), |facts| Box::new(Ours::new(facts))).expect_err(name).to_string();
         assert!(error.contains(expect), "{name}: {error}");

@@ -4,8 +4,9 @@
 //! A log is written by [`Recorder`], which stands between the day and its policy, and read by [`replay`] a line at a time. It
 //! needs nothing beside itself: its first line holds the facts that the policy is made from.
 
+use super::lever::{Account, Card, Lever, MAX_CARDS};
 use super::policy::{Facts, Order, Policy, Promises};
-use super::sight::Sight;
+use super::sight::{Happening, MAX_GROUPS, Running, Sight};
 use plimsoll_config::units::Millis;
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
@@ -202,6 +203,7 @@ pub fn replay(mut log: impl BufRead, make: impl FnOnce(&Facts) -> Box<dyn Policy
     while next_line(&mut log, &mut text, n_steps + 2)? {
         let line = n_steps + 2;
         let step: Step = serde_json::from_slice(&text).map_err(|e| ReplayError::Damaged(line, e.to_string()))?;
+        is_sane(&step.sight).map_err(|why| ReplayError::Damaged(line, why.to_owned()))?;
         let now = Millis(step.now_ms);
         let orders = policy.step(now, &step.sight);
         let came = Decision::of(policy.as_ref(), &orders);
@@ -221,7 +223,42 @@ fn header(text: &[u8]) -> Result<Facts, ReplayError> {
         return Err(ReplayError::NotALog(format!("format {format}, version {version}, not {FORMAT:?}, {VERSION}")));
     }
     let header: Header = serde_json::from_value(value).map_err(|e| ReplayError::NotALog(e.to_string()))?;
-    Ok(header.facts)
+    let cards = header.facts.cards.iter().map(|card| card.card);
+    let of_levers = header.facts.levers.iter().filter_map(|facts| card_of(facts.lever));
+    match cards.chain(of_levers).all(|card| card.index() < MAX_CARDS) {
+        true => Ok(header.facts),
+        false => Err(ReplayError::NotALog(format!("a card beyond the {MAX_CARDS} that there can be"))),
+    }
+}
+
+fn card_of(lever: Lever) -> Option<Card> {
+    match lever.account() {
+        Account::Host => None,
+        Account::Vram(card) => Some(card),
+    }
+}
+
+/// Figures that no day has: a policy may rely on their bounds.
+fn is_sane(sight: &Sight) -> Result<(), &'static str> {
+    const MOST_TOKENS: u32 = 1 << 30;
+    let is_many = |running: &Running| running.position > MOST_TOKENS || running.prefill_left > MOST_TOKENS;
+    if sight.host.is_some_and(|host| host.value.n_groups > MAX_GROUPS) || sight.cards.len() > MAX_CARDS {
+        return Err("more groups or cards than there can be");
+    }
+    let is_wrong = |happening: &Happening| match happening {
+        Happening::Lever(answer) => card_of(answer.lever).is_some_and(|card| card.index() >= MAX_CARDS),
+        Happening::Offered(offer) => offer.prompt_tokens > MOST_TOKENS || offer.max_tokens > MOST_TOKENS,
+        Happening::Exited(exit) => exit.running.iter().any(is_many),
+        Happening::Spawned(_)
+        | Happening::Ready(_)
+        | Happening::NoRoom(_)
+        | Happening::Finished(_)
+        | Happening::Cancelled(_) => false,
+    };
+    match sight.running.iter().any(is_many) || sight.happened.iter().any(is_wrong) {
+        true => Err("a lever, position or length that there can't be"),
+        false => Ok(()),
+    }
 }
 
 /// Reads one line without its end; false at the end of the log.
