@@ -176,9 +176,10 @@ pub const MAX_DRAIN_DEADLINE: Millis = Millis::from_secs(60 * 60);
 /// A refused plan is tried again after this pause: a program that was closed should be noticed soon.
 pub const RECHECK_PAUSE: Millis = Millis::from_secs(5);
 
-/// Requests wait this long while the next plan is refused, then they are failed: clients give up after ten minutes of
-/// silence by default, and a game that took the card is often left sooner.
-pub const PARK_DEADLINE: Millis = Millis::from_secs(10 * 60);
+/// Requests wait this long while the next plan is refused, then they are failed. Long, because some of them have half an
+/// answer, which nobody can bring back: a job that took the card is over within an hour or two. A stream is kept alive by
+/// pings, and whoever is tired of waiting closes the connection, which ends the request.
+pub const PARK_DEADLINE: Millis = Millis::from_secs(2 * 60 * 60);
 
 /// Deaths within [`DEATH_WINDOW`] after which nothing is started until the oldest of them has left it.
 pub const MAX_DEATHS_IN_WINDOW: usize = 5;

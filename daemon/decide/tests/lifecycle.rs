@@ -323,7 +323,7 @@ fn a_refused_plan_is_looked_at_again_and_parked_requests_wait_for_a_while() {
     let mut failed_at = None;
     let retry_after = Some(limits::NOT_READY_RETRY_AFTER);
     let closed = Gate::Closed(ClosedReason::NotReady { why: "short by 5 MiB".to_owned(), retry_after });
-    for _ in 0..130 {
+    for _ in 0..1_450 {
         assert_eq!(refuse(&mut story), []);
         assert_eq!(story.life.sentence(), "short by 5 MiB");
         let gate = || if failed_at.is_none() { Gate::Hold } else { closed.clone() };
