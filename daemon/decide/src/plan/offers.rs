@@ -303,14 +303,16 @@ fn reaches(inputs: Inputs<'_>, trial: &Trial, offers: &[Offer], taken: &[usize])
     trial.plan_again(inputs)
 }
 
-/// The cheapest way out by knobs alone and, where that is not enough, with the programs closed as well. A single offer
-/// that is enough says so itself.
+/// What the knobs reach without a reserve that was written, which is its owner's; the cheapest way out by all knobs; and, where
+/// that is not enough, with the programs closed as well. A single offer that is enough says so itself.
 fn combinations(inputs: Inputs<'_>, trial: &Trial, offers: &[Offer]) -> Vec<Combination> {
     let is_knob = |at: &usize| !matches!(offers[*at].change, Change::CloseProgram { .. });
     let knobs: Vec<usize> = (0..offers.len()).filter(is_knob).collect();
+    let is_free = |at: &&usize| !matches!(offers[**at].change, Change::Reserve { .. });
+    let free: Vec<usize> = knobs.iter().filter(is_free).copied().collect();
     let all: Vec<usize> = (0..offers.len()).collect();
     let mut found = Vec::new();
-    for taken in [knobs, all] {
+    for taken in [free, knobs, all] {
         let Some(combination) = cheapest(inputs, trial, offers, &taken) else { continue };
         let is_enough = combination.short.is_empty();
         if combination.offers.len() > 1 && !found.contains(&combination) {

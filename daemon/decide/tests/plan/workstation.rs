@@ -119,8 +119,11 @@ fn a_start_without_room_says_what_is_missing_and_what_would_help() {
     ];
     assert_eq!(listed(&refused.offers), expect);
     // Context and type multiply: a quarter of the tokens in half the bytes frees less than both alone.
-    let together = Combination { offers: vec![1, 2, 3], short: vec![] };
-    assert_eq!(refused.combinations, [together]);
+    let [without_yours, together] = &refused.combinations[..] else { panic!("{:?}", refused.combinations) };
+    assert_eq!(*together, Combination { offers: vec![1, 2, 3], short: vec![] });
+    // Without touching the reserve that was written they are not enough.
+    assert_eq!(without_yours.offers, [1, 2, 4]);
+    assert_eq!(without_yours.short[0].bytes.mib_rounded_up(), 984);
     let account = refused.ledger.account(GPU).expect("there is a card");
     assert_eq!(account.shortfall(), bytes, "the table says the same");
     let Some(Adapt::StillShort { account: GPU, bytes }) = refused.adapt else { panic!("{:?}", refused.adapt) };
@@ -143,6 +146,7 @@ Make room, cheapest first (each line computed alone):
   3  kv q8_0 → q4_0                            frees    280 MiB   quality; not for long prose
   4  reserve 1,728 → 642                       frees  1,086 MiB   yours, explicit: only if you change it
   5  draft vocabulary full → en                frees     86 MiB   drafts only English well
+     2 + 3 + 5 together: 984 MiB of GPU 0 are still missing
      2 + 3 + 4 together: enough
 The policy adapt can't do it either: GPU 0 is short by 762 MiB for it.
 ";
