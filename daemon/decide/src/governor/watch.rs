@@ -156,11 +156,14 @@ impl Watch {
         Some(self.gauge.room(now)?.saturating_sub(self.gauge.ahead(limits::VRAM_LEAD)))
     }
 
-    /// Whether a prompt that starts now would find fewer free bytes than it takes. A card that nobody can read is not known
-    /// to be full: all that can shrink has shrunk by then, and ending the worker would show no more.
+    /// Whether a prompt that starts now would find fewer free bytes than it takes. Of a card that nobody can read any more
+    /// counts what was read last: that it may have filled since is no reason to wait for a reading that may never come.
     pub(super) fn is_deadly(&self, now: Millis, prompt: Bytes) -> bool {
         let least = signed(prompt.saturating_add(limits::VRAM_BREATH));
-        let free = self.gauge.free(now).filter(|_| self.gauge.is_fresh(now));
+        let free = match self.gauge.is_fresh(now) {
+            true => self.gauge.free(now),
+            false => self.gauge.newest().map(|newest| newest.free),
+        };
         free.is_some_and(|free| free.saturating_sub(self.gauge.ahead(limits::VRAM_LEAD)) < least)
     }
 

@@ -344,3 +344,14 @@ fn after_a_move_a_card_is_looked_at_before_a_request_runs_under_its_line() {
     assert!(went.since(landed) >= limits::REQUEST_SETTLES, "{went} after {landed}\n{}", bench.story());
     assert!(went <= Millis(7_000), "{went}: bounded");
 }
+
+#[test]
+fn a_full_card_is_full_also_when_nobody_can_read_it_any_more() {
+    let mut bench = Bench::new(Mode::Act);
+    bench.levers.retain(|reading| reading.account == AccountId::Host);
+    bench.foreign_card = vec![(0, (12 << 10) - 100), (50_000, (12 << 10) - 100), (50_001, 2 << 10)];
+    bench.manners = Manners { blind: Some((5_000, 60_000)), ..Manners::default() };
+    bench.run(1_000);
+    let went = ask_until_go(&mut bench, 90_000).expect("it went when the card could be read again");
+    assert!(went >= Millis(60_000), "{went}\n{}", bench.story());
+}
